@@ -155,11 +155,7 @@ def subsets():
 
 def text():
     # short files are parsed without compiled code
-    rows = (
-        b"1 1:1",
-        b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1"[:24],
-        b"1 3:123456789012345678901234567890",
-    )
+    rows = (b"1 1:1", b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1"[:24], b"1 3:123456789012345678901234567890")
     for row in rows:
         load_svmlight(io.BytesIO(b"\n".join([row] * 20_000) + b"\n"))
 

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from riskmin import (
-    HierarchicalClassifier,
-    HierarchicalHinge,
-    HierarchicalSoftmax,
-    Tree,
-    linear_risk,
-    load_model,
-    save_model,
-)
+import riskmin as rm
 from riskmin.linear_maps.tree import path_parents
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.metrics import tree_distance
@@ -42,7 +34,7 @@ def random_tree(rng, n_nodes, labels=True):
     names = [int(v) for v in rng.permutation(n_nodes)]
     shuffled = {f"n{v}": None if parents[v] is None else f"n{parents[v]}" for v in names}
     chosen = [f"n{v}" for v in rng.permutation(n_nodes)[: max(2, n_nodes * 2 // 3)]] if labels else None
-    return Tree.from_parents(shuffled, chosen), shuffled
+    return rm.Tree.from_parents(shuffled, chosen), shuffled
 
 
 def path(parents, node):
@@ -87,52 +79,52 @@ def test_distances_and_path_sums_by_brute_force(seed):
 
 
 def test_nodes_are_ordered_from_the_top_by_subtree():
-    tree = Tree.from_parents(TOPICS)
+    tree = rm.Tree.from_parents(TOPICS)
     assert tree.nodes == ("C", "C15", "C151", "C1511", "C152", "C17", "M", "M13")
     assert tree.labels == tree.nodes
     assert tree.depth.tolist() == [1, 2, 3, 4, 3, 2, 1, 2]
-    assert tree == Tree(tree.nodes, tree.parents)
-    assert Tree.from_parents(TOPICS, ["M13", "C15"]).label_index.tolist() == [7, 1]
-    assert Tree.from_parents(TOPICS).restricted_to(["M13", "C151"]) == Tree(
+    assert tree == rm.Tree(tree.nodes, tree.parents)
+    assert rm.Tree.from_parents(TOPICS, ["M13", "C15"]).label_index.tolist() == [7, 1]
+    assert rm.Tree.from_parents(TOPICS).restricted_to(["M13", "C151"]) == rm.Tree(
         ("C", "C15", "C151", "M", "M13"), (-1, 0, 1, -1, 3), ("M13", "C151")
     )
 
 
 def test_paths_give_the_same_tree():
     paths = ["/".join(reversed(path(TOPICS, node))) for node in TOPICS]
-    tree, same = Tree.from_paths(paths), Tree.from_parents(TOPICS, TOPICS)
+    tree, same = rm.Tree.from_paths(paths), rm.Tree.from_parents(TOPICS, TOPICS)
     assert tree.parents == same.parents
     assert [node.rpartition("/")[2] for node in tree.nodes] == list(same.nodes)
     assert (tree.distance == same.distance).all()
     # a node may have the same name in another subtree, and inner nodes need not be labels
-    tree = Tree.from_paths(["a.x", "b.x"], separator=".")
+    tree = rm.Tree.from_paths(["a.x", "b.x"], separator=".")
     assert tree.nodes == ("a", "a.x", "b", "b.x")
     assert tree.labels == ("a.x", "b.x")
     assert tree.distance[0, 1] == 4
 
 
 def test_labels_may_be_numbers():
-    tree = Tree.from_parents({np.int64(3): None, 1: np.int64(3), 2: 3})
+    tree = rm.Tree.from_parents({np.int64(3): None, 1: np.int64(3), 2: 3})
     assert tree.nodes == (3, 1, 2)
     assert all(type(node) is int for node in tree.nodes)
     assert path_parents([1, "a/b"]) == {1: None, "a": None, "a/b": "a"}
 
 
 # ---------------------------------------------------------------- losses
-TREE = Tree.from_parents(TOPICS, ["M13", "C", "C1511", "C152", "C17", "C15"])
+TREE = rm.Tree.from_parents(TOPICS, ["M13", "C", "C1511", "C152", "C17", "C15"])
 COST = np.where(np.eye(6) > 0, 0.0, np.arange(1.0, 7.0)[:, None] + np.arange(6.0))
 EDGES = {(a, b): walk(TOPICS, a, b) for a in TOPICS for b in TOPICS}
-STAR = Tree.from_parents(dict.fromkeys("abcd"))
+STAR = rm.Tree.from_parents(dict.fromkeys("abcd"))
 
 
 @pytest.mark.parametrize(
     ("loss", "flat"),
     [
-        (HierarchicalSoftmax(STAR), Softmax()),
-        (HierarchicalHinge(STAR), MulticlassHinge(STAR.distance)),
-        (HierarchicalHinge(STAR, "zero one"), MulticlassHinge()),
-        (HierarchicalHinge(STAR, COST[:4, :4]), MulticlassHinge(COST[:4, :4])),
-        (HierarchicalHinge(STAR, rescaled=True), MulticlassHinge(STAR.distance, rescaled=True)),
+        (rm.HierarchicalSoftmax(STAR), Softmax()),
+        (rm.HierarchicalHinge(STAR), MulticlassHinge(STAR.distance)),
+        (rm.HierarchicalHinge(STAR, "zero one"), MulticlassHinge()),
+        (rm.HierarchicalHinge(STAR, COST[:4, :4]), MulticlassHinge(COST[:4, :4])),
+        (rm.HierarchicalHinge(STAR, rescaled=True), MulticlassHinge(STAR.distance, rescaled=True)),
     ],
 )
 def test_on_a_star_they_equal_the_flat_losses(loss, flat):
@@ -140,22 +132,22 @@ def test_on_a_star_they_equal_the_flat_losses(loss, flat):
     rng = np.random.default_rng(1)
     assert np.array_equal(STAR.distance, 2 * (1 - np.eye(4)))
     X, y, w = rng.standard_normal((9, 3)), np.arange(9.0) % 4, rng.standard_normal(12)
-    (value, grad), (flat_value, flat_grad) = (linear_risk(X, y, tested)(w) for tested in (loss, flat))
+    (value, grad), (flat_value, flat_grad) = (rm.linear_risk(X, y, tested)(w) for tested in (loss, flat))
     assert value == flat_value
     assert np.array_equal(grad, flat_grad)
 
 
 def test_equality_of_losses():
-    same_tree = Tree.from_parents(TOPICS, TREE.labels)
-    assert HierarchicalHinge(TREE, COST) == HierarchicalHinge(same_tree, COST.tolist())
-    assert hash(HierarchicalHinge(TREE, COST)) == hash(HierarchicalHinge(same_tree, COST.tolist()))
-    assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, "zero one")
-    assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, COST)
-    assert HierarchicalHinge(TREE) == HierarchicalHinge(TREE, TREE.distance)
-    assert HierarchicalHinge(TREE, COST) != HierarchicalHinge(TREE, 2 * COST)
-    assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, rescaled=True)
-    assert HierarchicalSoftmax(TREE) == HierarchicalSoftmax(same_tree)
-    assert HierarchicalSoftmax(TREE) != HierarchicalSoftmax(Tree.from_parents(TOPICS))
+    same_tree = rm.Tree.from_parents(TOPICS, TREE.labels)
+    assert rm.HierarchicalHinge(TREE, COST) == rm.HierarchicalHinge(same_tree, COST.tolist())
+    assert hash(rm.HierarchicalHinge(TREE, COST)) == hash(rm.HierarchicalHinge(same_tree, COST.tolist()))
+    assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, "zero one")
+    assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, COST)
+    assert rm.HierarchicalHinge(TREE) == rm.HierarchicalHinge(TREE, TREE.distance)
+    assert rm.HierarchicalHinge(TREE, COST) != rm.HierarchicalHinge(TREE, 2 * COST)
+    assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, rescaled=True)
+    assert rm.HierarchicalSoftmax(TREE) == rm.HierarchicalSoftmax(same_tree)
+    assert rm.HierarchicalSoftmax(TREE) != rm.HierarchicalSoftmax(rm.Tree.from_parents(TOPICS))
 
 
 # ---------------------------------------------------------------- the metric
@@ -164,7 +156,7 @@ def test_tree_distance_is_the_mean_number_of_edges():
     edges = [EDGES[a, b] for a, b in zip(y_true, predicted, strict=True)]
     assert edges == [3, 0, 3, 1]
     assert tree_distance(y_true, predicted, TOPICS) == np.mean(edges)
-    assert tree_distance(y_true, predicted, Tree.from_parents(TOPICS)) == np.mean(edges)
+    assert tree_distance(y_true, predicted, rm.Tree.from_parents(TOPICS)) == np.mean(edges)
     assert tree_distance(y_true, predicted, TOPICS, sample_weight=[0, 1, 2, 3]) == pytest.approx(9 / 6)
     paths = [["/".join(reversed(path(TOPICS, label))) for label in labels] for labels in (y_true, predicted)]
     assert tree_distance(*paths) == np.mean(edges)
@@ -173,7 +165,7 @@ def test_tree_distance_is_the_mean_number_of_edges():
 
 # ---------------------------------------------------------------- the classifier
 @pytest.mark.exhaustive
-@parametrize_with_checks([HierarchicalClassifier("softmax"), HierarchicalClassifier(alpha=0.1)])
+@parametrize_with_checks([rm.HierarchicalClassifier(alpha=0.1)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -194,7 +186,7 @@ def topics():
 @pytest.mark.parametrize("loss", ["hinge", "softmax"])
 def test_the_classifier_minimizes_its_objective(topics, loss):
     X, y = topics
-    model = HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=0.1).fit(X, y)
+    model = rm.HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=0.1).fit(X, y)
     classes, number = np.unique(y, return_inverse=True)
     assert np.array_equal(model.classes_, classes)
     assert model.tree_.labels == tuple(classes.tolist())
@@ -224,8 +216,8 @@ def test_the_classifier_minimizes_its_objective(topics, loss):
 def test_labels_may_be_paths(topics):
     X, y = topics
     paths = np.array([".".join(reversed(path(TOPICS, label))) for label in y])
-    one = HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.02).fit(X, y)
-    two = HierarchicalClassifier("softmax", separator=".", alpha=0.02).fit(X, paths)
+    one = rm.HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.02).fit(X, y)
+    two = rm.HierarchicalClassifier("softmax", separator=".", alpha=0.02).fit(X, paths)
     assert two.objective_ == pytest.approx(one.objective_, rel=2e-3)
     assert [label.rpartition(".")[2] for label in two.predict(X)] == one.predict(X).tolist()
     assert two.tree_cost(X, paths) == one.tree_cost(X, y)
@@ -234,12 +226,12 @@ def test_labels_may_be_paths(topics):
 @pytest.mark.slow
 def test_unseen_labels_are_never_predicted(topics):
     X, y = topics
-    model = HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X[y != "M13"], y[y != "M13"])
+    model = rm.HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X[y != "M13"], y[y != "M13"])
     assert "M13" not in model.classes_
     assert not {"M", "M13"} & set(model.tree_.nodes)
     assert model.tree_cost(X, y) > 0  # though it may be the true label
     # a label whose rows have weight zero is not seen either
-    zero = HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X, y, sample_weight=y != "M13")
+    zero = rm.HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X, y, sample_weight=y != "M13")
     assert np.array_equal(zero.classes_, model.classes_)
     assert zero.n_samples_fit_ == 60
     np.testing.assert_allclose(zero.objective_, model.objective_, rtol=1e-3)
@@ -251,13 +243,13 @@ def test_class_weights_equal_row_weights(topics):
     X, y = X[7:], y[7:]
     weight = np.where(y == "C", 3.0, 1.0)
     settings = {"hierarchy": TOPICS, "alpha": 0.05, "tol": 1e-6}
-    one = HierarchicalClassifier("softmax", class_weight={"C": 3.0}, **settings).fit(X, y)
-    two = HierarchicalClassifier("softmax", **settings).fit(X, y, weight)
+    one = rm.HierarchicalClassifier("softmax", class_weight={"C": 3.0}, **settings).fit(X, y)
+    two = rm.HierarchicalClassifier("softmax", **settings).fit(X, y, weight)
     assert one.objective_ == pytest.approx(two.objective_, rel=2e-6)
     assert (one.weighted_, two.weighted_) == (False, True)
-    balanced = HierarchicalClassifier("softmax", class_weight="balanced", **settings).fit(X, y)
+    balanced = rm.HierarchicalClassifier("softmax", class_weight="balanced", **settings).fit(X, y)
     counts = dict(zip(*np.unique(y, return_counts=True), strict=True))
-    same = HierarchicalClassifier("softmax", **settings).fit(X, y, [1 / counts[label] for label in y])
+    same = rm.HierarchicalClassifier("softmax", **settings).fit(X, y, [1 / counts[label] for label in y])
     assert balanced.objective_ == pytest.approx(same.objective_, rel=2e-6)
 
 
@@ -269,10 +261,12 @@ def test_models_are_saved_and_loaded(topics, loss, tmp_path):
     if loss == "softmax":  # numbers as labels, and a top node that is no label
         hierarchy, y = {0: None, 1: 0, 2: 1, 3: 1, 4: 0, 5: None}, np.array([number[label] for label in y])
     else:
-        hierarchy = TOPICS if loss == "hinge" else Tree.from_parents(TOPICS)
-    model = HierarchicalClassifier(loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}).fit(X, y)
-    save_model(model, tmp_path / "model.rsk")
-    loaded = load_model(tmp_path / "model.rsk")
+        hierarchy = TOPICS if loss == "hinge" else rm.Tree.from_parents(TOPICS)
+    model = rm.HierarchicalClassifier(loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}).fit(
+        X, y
+    )
+    rm.save_model(model, tmp_path / "model.rsk")
+    loaded = rm.load_model(tmp_path / "model.rsk")
     assert loaded.hierarchy == hierarchy
     assert loaded.class_weight == model.class_weight
     assert loaded.loss == loss
@@ -290,18 +284,18 @@ def test_models_are_saved_and_loaded(topics, loss, tmp_path):
 def test_nodes_that_json_cannot_represent_are_refused(topics, tmp_path):
     X, y = topics
     odd = {("top",): None, "C": ("top",), "C1511": "C", "C152": "C", "C17": "C", "M13": ("top",)}
-    model = HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
+    model = rm.HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
     with pytest.raises(ValueError, match="neither a string nor a number, and is not written to model files"):
-        save_model(model, tmp_path / "model.rsk")
+        rm.save_model(model, tmp_path / "model.rsk")
 
 
 def test_what_a_fitted_classifier_refuses(topics):
     X, y = topics
-    model = HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.1, warm_start=True).fit(X, y)
+    model = rm.HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.1, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="the last fit, which had other labels or features: set warm_start"):
         model.fit(X[y != "C"], y[y != "C"])
     with pytest.raises(AttributeError, match="has no attribute 'predict_proba': probabilities need"):
-        _ = HierarchicalClassifier("hinge").predict_proba
+        _ = rm.HierarchicalClassifier("hinge").predict_proba
     with pytest.raises(ValueError, match=r"X holds numbers too large to score \(row 1\): scale the features"):
         model.predict(np.array([[0.0] * 8, [1e308] * 8]))
 
@@ -309,8 +303,8 @@ def test_what_a_fitted_classifier_refuses(topics):
 @pytest.mark.parametrize("loss", ["softmax", pytest.param("hinge", marks=pytest.mark.slow)])
 def test_the_command_reads_hierarchical_models(topics, loss, tmp_path, run):
     X, y = topics
-    model = HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=1.0, class_weight="balanced").fit(X, y)
-    save_model(model, tmp_path / "model.rsk")
+    model = rm.HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=1.0, class_weight="balanced").fit(X, y)
+    rm.save_model(model, tmp_path / "model.rsk")
     rows = [",".join("abcdefgh") + ",topic"]
     rows += [",".join(map(repr, row)) + "," + label for row, label in zip(X.tolist(), y, strict=True)]
     (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
@@ -335,10 +329,10 @@ def test_the_command_reads_hierarchical_models(topics, loss, tmp_path, run):
 
 @pytest.mark.parametrize("flat", [MulticlassHinge(rescaled=0.5), MulticlassHinge(None, True, True)], ids=repr)
 def test_margins_of_the_classifier_are_rescaled_as_those_of_its_loss(flat):
-    loss = HierarchicalClassifier(flat).loss_for_tree(TREE)
+    loss = rm.HierarchicalClassifier(flat).loss_for_tree(TREE)
     expected = MulticlassHinge(TREE.distance, flat.rescaled, flat.scaled_margin)
     rng, k = np.random.default_rng(0), len(TREE.labels)
     z, y, c = rng.standard_normal((30, k)), np.arange(30.0) % k, rng.random(30)
     assert loss.value_grad(z, y, c)[0] == expected.value_grad(z, y, c)[0]
-    assert loss.value_grad(z, y, c)[0] != HierarchicalHinge(TREE).value_grad(z, y, c)[0]
+    assert loss.value_grad(z, y, c)[0] != rm.HierarchicalHinge(TREE).value_grad(z, y, c)[0]
     assert loss.formula == f"{expected.formula}, z summed along the paths"

@@ -5,32 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import LIST_LOSSES, Problem
 from reference import labellings
-from riskmin import (
-    L2,
-    AcceleratedGradient,
-    Bundle,
-    ExpectedRankUtility,
-    FBeta,
-    Ndcg,
-    Objective,
-    Ordinal,
-    PositionWeights,
-    Prbep,
-    PrecisionAtK,
-    RecallAtK,
-    RocArea,
-    Smoothed,
-    Smoothing,
-    linear_risk,
-    minimize,
-)
 from riskmin.core import UnsupportedProblem
 
 COSTS = ((), (1.0,), (3.0, 0.0), (4.0, 0.5, 2.0))
-TABLES = [Prbep(), FBeta(), FBeta(0.3), PrecisionAtK(1), PrecisionAtK(3), RecallAtK(2)]
-NON_DECOMPOSABLE = [RocArea(), *TABLES]
+TABLES = [rm.Prbep(), rm.FBeta(), rm.FBeta(0.3), rm.PrecisionAtK(1), rm.PrecisionAtK(3), rm.RecallAtK(2)]
+NON_DECOMPOSABLE = [rm.RocArea(), *TABLES]
 
 
 def draw(rng, n, positives=None):
@@ -63,10 +45,10 @@ def check_table(loss, z, y):
 @pytest.mark.parametrize("n", [2, 5, 7, pytest.param(9, marks=pytest.mark.exhaustive)])
 def test_table_losses_are_the_maximum_over_all_labellings(n):
     rng = np.random.default_rng(n)
-    at_k = [kind(k) for kind in (PrecisionAtK, RecallAtK) for k in {1, 2, n // 2, n - 1, n}]
+    at_k = [kind(k) for kind in (rm.PrecisionAtK, rm.RecallAtK) for k in {1, 2, n // 2, n - 1, n}]
     for _ in range(4):
         z, y = draw(rng, n)
-        for loss in (Prbep(), FBeta(0.05), FBeta(), FBeta(30.0), *at_k):
+        for loss in (rm.Prbep(), rm.FBeta(0.05), rm.FBeta(), rm.FBeta(30.0), *at_k):
             check_table(loss, z, y)
 
 
@@ -87,8 +69,8 @@ def test_f_beta_is_the_maximum_over_all_tables(beta):
     rng = np.random.default_rng(0)
     for _ in range(150):
         z, y = draw(rng, int(rng.integers(2, 60)))
-        value, _ = FBeta(beta).value_grad(z, y, np.full(len(z), 1 / len(z)))
-        assert value == pytest.approx(by_tables(FBeta(beta), z, y), rel=1e-12, abs=1e-12 * np.abs(z).max())
+        value, _ = rm.FBeta(beta).value_grad(z, y, np.full(len(z), 1 / len(z)))
+        assert value == pytest.approx(by_tables(rm.FBeta(beta), z, y), rel=1e-12, abs=1e-12 * np.abs(z).max())
 
 
 def test_losses_bound_the_metric_of_the_predicted_signs():
@@ -96,36 +78,36 @@ def test_losses_bound_the_metric_of_the_predicted_signs():
     rng, c = np.random.default_rng(2), np.full(20, 0.05)
     for _ in range(50):
         z, y = draw(rng, 20)
-        assert RocArea().value_grad(z, y, c)[0] >= np.mean(z[y > 0][:, None] <= z[y < 0]) - 1e-12
+        assert rm.RocArea().value_grad(z, y, c)[0] >= np.mean(z[y > 0][:, None] <= z[y < 0]) - 1e-12
         z = np.where(z == 0, 0.1, z)
         hits, misses, alarms = (np.sum(a) for a in ((z > 0) & (y > 0), (z < 0) & (y > 0), (z > 0) & (y < 0)))
         k = int(hits + alarms) or 1
-        assert FBeta().value_grad(z, y, c)[0] >= 1 - 2 * hits / (2 * hits + misses + alarms) - 1e-12
+        assert rm.FBeta().value_grad(z, y, c)[0] >= 1 - 2 * hits / (2 * hits + misses + alarms) - 1e-12
         if hits + alarms == k:
-            assert PrecisionAtK(k).value_grad(z, y, c)[0] >= 1 - hits / k - 1e-12
-            assert RecallAtK(k).value_grad(z, y, c)[0] >= 1 - hits / (hits + misses) - 1e-12
+            assert rm.PrecisionAtK(k).value_grad(z, y, c)[0] >= 1 - hits / k - 1e-12
+            assert rm.RecallAtK(k).value_grad(z, y, c)[0] >= 1 - hits / (hits + misses) - 1e-12
         if misses == alarms:
-            assert Prbep().value_grad(z, y, c)[0] >= misses / (hits + misses) - 1e-12
+            assert rm.Prbep().value_grad(z, y, c)[0] >= misses / (hits + misses) - 1e-12
 
 
 @pytest.mark.parametrize("loss", TABLES, ids=repr)
 def test_equal_weights_may_have_any_size(loss):
     X, y = np.eye(4), np.array([1.0, 1.0, -1.0, -1.0])
-    value, _ = linear_risk(X, y, loss, sample_weight=[3, 3, 3, 3])(np.ones(4))
-    assert value == linear_risk(X, y, loss)(np.ones(4))[0]
+    value, _ = rm.linear_risk(X, y, loss, sample_weight=[3, 3, 3, 3])(np.ones(4))
+    assert value == rm.linear_risk(X, y, loss)(np.ones(4))[0]
 
 
 def test_the_intercept_of_f_beta_is_optimal():
     rng = np.random.default_rng(2)
     X = rng.standard_normal((60, 4))
     y = np.where(X @ rng.standard_normal(4) + rng.standard_normal(60) > 0.7, 1.0, -1.0)
-    risk = linear_risk(X, y, FBeta(), fit_intercept=True)
+    risk = rm.linear_risk(X, y, rm.FBeta(), fit_intercept=True)
     w, c = rng.standard_normal(4), np.full(len(y), 1 / len(y))
     value, grad = risk(w)
-    grid = [float(FBeta().value_grad(X @ w + b, y, c)[0]) for b in np.linspace(-5, 5, 501)]
+    grid = [float(rm.FBeta().value_grad(X @ w + b, y, c)[0]) for b in np.linspace(-5, 5, 501)]
     assert value <= min(grid) + 1e-12
     assert value == pytest.approx(min(grid), abs=0.02)
-    at_intercept = float(FBeta().value_grad(X @ w + risk.best_intercept(w), y, c)[0])
+    at_intercept = float(rm.FBeta().value_grad(X @ w + risk.best_intercept(w), y, c)[0])
     assert at_intercept == pytest.approx(value, abs=1e-11)
     for v in w + rng.standard_normal((50, 4)) * rng.choice([1e-3, 1.0, 30.0], (50, 1)):
         assert risk(v)[0] >= value + grad @ (v - w) - 1e-10
@@ -142,7 +124,7 @@ def entropy_smoothed(loss, z, y, mu):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from([loss for loss in TABLES if loss != Prbep()]),
+    st.sampled_from([loss for loss in TABLES if loss != rm.Prbep()]),
     st.sampled_from([3, 5, 7]),
     st.sampled_from([1e-3, 0.1, 1.0, 10.0, 300.0]),
     st.integers(0, 2**32 - 1),
@@ -164,7 +146,7 @@ def test_smoothed_tables_are_a_mean_over_all_labellings(loss, n, mu, seed):
         assert cut <= float(loss.value_grad(v, y, c)[0]) + 1e-12 * (1 + abs(v).max())
 
 
-@pytest.mark.parametrize("loss", [FBeta(), PrecisionAtK(k=40), RecallAtK(k=60)], ids=repr)
+@pytest.mark.parametrize("loss", [rm.FBeta(), rm.PrecisionAtK(k=40), rm.RecallAtK(k=60)], ids=repr)
 def test_smoothed_tables_of_hundreds_of_rows(loss):
     """Differences give the gradient; labels have probabilities, and cuts are valid, however extreme."""
     rng, n, h = np.random.default_rng(1), 200, 1e-4
@@ -190,10 +172,10 @@ def test_too_many_rows_are_not_smoothed():
     y = np.where(np.arange(8000) < 4000, 1.0, -1.0)
     message = r"PrecisionAtK takes 3.2e\+07 steps per evaluation .* on 8000 rows.*: use Bundle$"
     with pytest.raises(UnsupportedProblem, match=message):
-        Smoothed(PrecisionAtK(4000), 0.1).value_grad(np.zeros(8000), y, np.full(8000, 1 / 8000))
+        rm.Smoothed(rm.PrecisionAtK(4000), 0.1).value_grad(np.zeros(8000), y, np.full(8000, 1 / 8000))
 
 
-OF_POSITIONS = [Ndcg(k=3, weights="discount"), ExpectedRankUtility(1.5, weights="discount")]
+OF_POSITIONS = [rm.Ndcg(k=3, weights="discount"), rm.ExpectedRankUtility(1.5, weights="discount")]
 
 
 @pytest.mark.parametrize(
@@ -201,18 +183,18 @@ OF_POSITIONS = [Ndcg(k=3, weights="discount"), ExpectedRankUtility(1.5, weights=
 )
 def test_smoothing_certifies_lists(loss):
     problem = Problem(loss, lam=0.05)
-    problem.check(minimize(problem.objective(n_shards=2), Smoothing(), tol=1e-3), 1e-3)
+    problem.check(rm.minimize(problem.objective(n_shards=2), rm.Smoothing(), tol=1e-3), 1e-3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [FBeta(), RecallAtK(k=30)], ids=repr)
-@pytest.mark.parametrize("solver", [Smoothing(), Smoothing(inner=AcceleratedGradient())], ids=repr)
+@pytest.mark.parametrize("loss", [rm.FBeta(), rm.RecallAtK(k=30)], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Smoothing(), rm.Smoothing(inner=rm.AcceleratedGradient())], ids=repr)
 def test_smoothing_of_many_rows_reaches_the_optimum_of_the_bundle(loss, solver):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 5))
     y = np.where(X[:, 0] - X[:, 1] + 0.7 * rng.standard_normal(200) > 0.9, 1.0, -1.0)
-    J = Objective(linear_risk(X, y, loss), L2(), 0.01)
-    best, result = minimize(J, Bundle(), tol=1e-6), minimize(J, solver, tol=1e-3, max_iter=600)
+    J = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), 0.01)
+    best, result = rm.minimize(J, rm.Bundle(), tol=1e-6), rm.minimize(J, solver, tol=1e-3, max_iter=600)
     assert result.status == "converged"
     assert best.lower <= result.value
     assert result.lower <= best.value
@@ -233,14 +215,16 @@ def by_pairs(loss, z, y, c, mu=0.0):
 
 
 @pytest.mark.parametrize("mu", [0.0, 1e-6, 0.1, 5.0])
-@pytest.mark.parametrize("loss", [RocArea(), Ordinal(), Ordinal(COSTS)], ids=["area", "grades", "costs"])
+@pytest.mark.parametrize(
+    "loss", [rm.RocArea(), rm.Ordinal(), rm.Ordinal(COSTS)], ids=["area", "grades", "costs"]
+)
 def test_pair_losses_are_the_sum_over_all_pairs(loss, mu):
     rng = np.random.default_rng(3)
     for n in (4, 5, 17, 40, 40, 90):
         z, y = draw(rng, n)
-        if isinstance(loss, Ordinal):
+        if isinstance(loss, rm.Ordinal):
             y = rng.permutation(np.arange(n) % 4) * 2.5 - 1
-        if loss == Ordinal() and n == 90:
+        if loss == rm.Ordinal() and n == 90:
             y = rng.standard_normal(n)  # every row has a grade of its own
         c = rng.integers(0, 4, n) * rng.random(n)
         c[[np.argmax(y), np.argmin(y)]] = 0.5
@@ -258,8 +242,8 @@ def test_large_scores_do_not_cost_accuracy():
     z, y, c = rng.standard_normal(200), np.where(rng.random(200) < 0.3, 1.0, -1.0), np.ones(200)
     z[[3, 4]] = -1e6, 1e6
     for mu in (1e-3, 1e-1):
-        value, dz, offset = RocArea().smoothed_value_grad(z, y, c, mu)
-        expected, slopes, expected_offset = by_pairs(RocArea(), z, y, c, mu)
+        value, dz, offset = rm.RocArea().smoothed_value_grad(z, y, c, mu)
+        expected, slopes, expected_offset = by_pairs(rm.RocArea(), z, y, c, mu)
         assert value == pytest.approx(expected, rel=1e-14)
         assert offset == pytest.approx(expected_offset, rel=1e-9, abs=1e-14)
         np.testing.assert_allclose(dz, slopes, atol=1e-13)
@@ -294,9 +278,9 @@ def test_long_lists(loss):
     value, dz = loss.value_grad(z.astype(float), y, c)
     again, du = loss.value_grad(z.astype(float), y, c)
     assert (again, du.tobytes()) == (value, dz.tobytes())
-    if isinstance(loss, FBeta):
+    if isinstance(loss, rm.FBeta):
         assert value == pytest.approx(by_tables(loss, z.astype(float), y), rel=1e-11)
-    if loss == RocArea():
+    if loss == rm.RocArea():
         lead = z[y > 0].astype(float)[:, None] - z[y < 0]
         assert value == pytest.approx(np.maximum(0, 1 - lead).mean(), rel=1e-11)
     narrow, slopes = loss.value_grad(z, y, c)
@@ -309,16 +293,16 @@ def test_long_lists(loss):
 
 # ---------------------------------------------------------------- tensors
 ON_TENSORS = [
-    RocArea(),
-    Ordinal(),
-    Ordinal(costs=[[0], [1, 0], [2, 1, 0], [3, 2, 1, 0]]),
-    Prbep(),
-    FBeta(2.0),
-    PrecisionAtK(50),
-    RecallAtK(50),
-    Ndcg(),
-    Ndcg(weights="discount"),
-    Ndcg(k=3, weights=PositionWeights(power=1, k=4)),
+    rm.RocArea(),
+    rm.Ordinal(),
+    rm.Ordinal(costs=[[0], [1, 0], [2, 1, 0], [3, 2, 1, 0]]),
+    rm.Prbep(),
+    rm.FBeta(2.0),
+    rm.PrecisionAtK(50),
+    rm.RecallAtK(50),
+    rm.Ndcg(),
+    rm.Ndcg(weights="discount"),
+    rm.Ndcg(k=3, weights=rm.PositionWeights(power=1, k=4)),
 ]
 
 
@@ -336,7 +320,7 @@ def test_scores_stay_on_the_device(loss, monkeypatch):
     """No tensor as long as the scores becomes an array of NumPy."""
     torch, n, rng = pytest.importorskip("torch"), 1500, np.random.default_rng(3)
     y, z = labels_of(loss, rng, n), np.round(rng.standard_normal(n), 2)
-    weighted = loss.task != "classification" or loss == RocArea()
+    weighted = loss.task != "classification" or loss == rm.RocArea()
     c = rng.dirichlet(np.ones(n)) if weighted else np.full(n, 1 / n)
     value, dz = loss.value_grad(z, y, c)
     tensors = [torch.tensor(a) for a in (z, y, c)]
@@ -354,7 +338,7 @@ def test_scores_stay_on_the_device(loss, monkeypatch):
         for name in ("__array__", "numpy", "tolist", "cpu"):
             patch.setattr(torch.Tensor, name, checked(name))
         found, slopes = loss.value_grad(*tensors)
-        if loss in (RocArea(), Ordinal(), Prbep()):
+        if loss in (rm.RocArea(), rm.Ordinal(), rm.Prbep()):
             loss.smoothed_value_grad(*tensors, 0.3)
     assert float(found) == pytest.approx(float(value), rel=1e-12)
     np.testing.assert_allclose(slopes.numpy(), dz, rtol=1e-9, atol=1e-16)
@@ -364,9 +348,9 @@ def test_scores_stay_on_the_device(loss, monkeypatch):
 def test_pairs_of_tensors_with_any_share_of_positives(share):
     torch, rng = pytest.importorskip("torch"), np.random.default_rng(0)
     z, y = 1e6 + np.round(3 * rng.standard_normal(300)), np.where(rng.random(300) < share, 1.0, -1.0)
-    value, dz = RocArea().value_grad(*map(torch.tensor, (z, y, np.full(300, 1 / 300))))
-    expected, slopes, _ = by_pairs(RocArea(), z, y, np.full(300, 1 / 300))
+    value, dz = rm.RocArea().value_grad(*map(torch.tensor, (z, y, np.full(300, 1 / 300))))
+    expected, slopes, _ = by_pairs(rm.RocArea(), z, y, np.full(300, 1 / 300))
     assert float(value) == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(dz.numpy(), slopes, rtol=1e-12)
     with pytest.raises(ValueError, match="compares two classes"):
-        RocArea().value_grad(torch.zeros(3), torch.ones(3), torch.ones(3) / 3)
+        rm.RocArea().value_grad(torch.zeros(3), torch.ones(3), torch.ones(3) / 3)

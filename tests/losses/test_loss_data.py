@@ -4,62 +4,38 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import COST, QUERIES, TREE_LOSSES, lengths, problem
-from riskmin import (
-    L2,
-    Bundle,
-    ChainCrf,
-    ChainMaxMargin,
-    FBeta,
-    MulticlassHinge,
-    MultivariateSquared,
-    Ndcg,
-    Objective,
-    Ordinal,
-    Prbep,
-    PrecisionAtK,
-    Processes,
-    RocArea,
-    Softmax,
-    Threads,
-    linear_risk,
-    minimize,
-)
+import riskmin as rm
+from helpers import COST, TREE_LOSSES, Problem, lengths, risk_of
 
 FAMILIES = [
-    Softmax(),
-    MulticlassHinge(COST),
-    MultivariateSquared(),
+    rm.Softmax(),
+    rm.MulticlassHinge(COST),
+    rm.MultivariateSquared(),
     *TREE_LOSSES[:2],
-    RocArea(),
-    Ordinal(),
-    Prbep(),
-    FBeta(),
-    PrecisionAtK(3),
-    Ndcg(k=3),
-    Ndcg(weights="discount"),
-    ChainCrf(),
-    ChainMaxMargin(),
-    ChainMaxMargin(rescaled=True),
+    rm.RocArea(),
+    rm.Ordinal(),
+    rm.Prbep(),
+    rm.FBeta(),
+    rm.PrecisionAtK(3),
+    rm.Ndcg(k=3),
+    rm.Ndcg(weights="discount"),
+    rm.ChainCrf(),
+    rm.ChainMaxMargin(),
+    rm.ChainMaxMargin(rescaled=True),
 ]
+FITTED = [*FAMILIES[1:4], rm.RocArea(), rm.Prbep(), rm.FBeta()]
 each_family = pytest.mark.parametrize("loss", FAMILIES, ids=repr)
 
 
-class Data:
-    """Rows with zeros, labels, weights, and the queries or the sequences that the loss takes."""
+class Data(Problem):
+    """Rows with zeros, weights, and the queries or the sequences that the loss takes."""
 
     def __init__(self, loss):
-        X, self.y, self.weights = problem(loss, n=24)
-        self.X = np.where(np.random.default_rng(0).random(X.shape) < 0.3, 0.0, X)
-        self.loss, self.extra = loss, {}
-        if loss.task == "ranking":
-            self.extra["qid"] = QUERIES
-        if loss.task == "tagging":
-            self.extra["lengths"] = lengths(24)
+        super().__init__(loss, n=24, weighted=True, lam=0.1)
+        self.X = np.where(np.random.default_rng(0).random(self.X.shape) < 0.3, 0.0, self.X)
 
     def risk(self, X=None, **settings):
-        X = self.X if X is None else X
-        return linear_risk(X, self.y, self.loss, sample_weight=self.weights, **self.extra, **settings)
+        return risk_of(self.loss, self.X if X is None else X, self.y, self.weights, **settings)
 
 
 @each_family
@@ -82,7 +58,7 @@ def test_formats_and_shards_give_the_same_risk(loss):
 @each_family
 def test_executors_give_the_same_bits(loss):
     data = Data(loss)
-    serial, threads = (data.risk(n_shards=3, executor=e) for e in (None, Threads(n_workers=2)))
+    serial, threads = (data.risk(n_shards=3, executor=e) for e in (None, rm.Threads(n_workers=2)))
     w = np.random.default_rng(2).standard_normal(serial.dim)
     assert serial(w)[0] == threads(w)[0]
     assert np.array_equal(serial(w)[1], threads(w)[1])
@@ -94,8 +70,8 @@ def test_processes_give_the_same_fit(loss):
     """By the same solver: Auto's choice depends on where the rows are."""
     data = Data(loss)
     one, two = (
-        minimize(Objective(data.risk(n_shards=3, executor=e), L2(), 0.1), Bundle(), tol=1e-4)
-        for e in (None, Processes(n_workers=2))
+        rm.minimize(rm.Objective(data.risk(n_shards=3, executor=e), rm.L2(), 0.1), rm.Bundle(), tol=1e-4)
+        for e in (None, rm.Processes(n_workers=2))
     )
     assert (one.value, one.lower, one.w.tobytes()) == (two.value, two.lower, two.w.tobytes())
 
@@ -106,14 +82,14 @@ def test_weights_count_repeated_examples(loss):
     if data.weights is None:
         pytest.skip("all rows weigh the same")
     counts = np.random.default_rng(3).integers(1, 4, len(data.weights))
-    units = data.extra.get("lengths", np.ones(len(data.y), int))
+    units = lengths(24) if loss.task == "tagging" else np.ones(len(data.y), int)
     ends = np.cumsum(units)
     rows = [np.arange(end - n, end) for n, end in zip(units, ends, strict=True)]
     chosen = np.repeat(np.arange(len(units)), counts)
     repeated = np.concatenate([rows[i] for i in chosen])
-    extra = {"lengths": np.array(units)[chosen]} if data.extra else {}
+    extra = {"lengths": np.array(units)[chosen]} if loss.task == "tagging" else {}
     data.weights = counts
-    weighted, same = data.risk(), linear_risk(data.X[repeated], data.y[repeated], loss, **extra)
+    weighted, same = data.risk(), rm.linear_risk(data.X[repeated], data.y[repeated], loss, **extra)
     w = np.random.default_rng(4).standard_normal(weighted.dim)
     np.testing.assert_allclose(weighted(w)[0], same(w)[0], rtol=1e-12)
     np.testing.assert_allclose(weighted(w)[1], same(w)[1], atol=1e-13)
@@ -128,13 +104,13 @@ def test_tensors_give_the_same_risk(loss):
     np.testing.assert_allclose(slope.numpy(), grad, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [Prbep(), TREE_LOSSES[0], MulticlassHinge(COST)], ids=repr)
+@pytest.mark.parametrize("loss", FITTED, ids=repr)
 def test_fits_on_tensors_have_the_optimum_of_numpy(loss):
     torch, data = pytest.importorskip("torch"), Data(loss)
     tensors = data.risk(torch.as_tensor(data.X))
     w0 = torch.zeros(tensors.dim, dtype=torch.float64)
-    one = minimize(Objective(data.risk(), L2(), 0.1), tol=1e-5)
-    two = minimize(Objective(tensors, L2(), 0.1), None, w0, tol=1e-5)
+    one = rm.minimize(rm.Objective(data.risk(), rm.L2(), 0.1), tol=1e-5)
+    two = rm.minimize(rm.Objective(tensors, rm.L2(), 0.1), None, w0, tol=1e-5)
     assert one.status == two.status == "converged"
     assert isinstance(two.w, torch.Tensor)
     assert max(one.lower, two.lower) <= min(one.value, two.value) * (1 + 1e-9)

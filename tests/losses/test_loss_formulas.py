@@ -7,20 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import ALL_LOSSES
-from riskmin import (
-    Absolute,
-    EpsilonInsensitive,
-    Exponential,
-    Hinge,
-    Huber,
-    Logistic,
-    Novelty,
-    Poisson,
-    PowerHinge,
-    Quantile,
-    SmoothedHinge,
-)
 
 
 def at(loss, z, y=1.0):
@@ -34,7 +22,7 @@ def test_huber_is_the_envelope_of_the_absolute_value(delta):
     grid = np.linspace(-4.0, 4.0, 80_001)
     for r in (-2.7, -0.4, 0.0, 0.9, 3.5):  # the infimal convolution, on a grid of u
         expected = np.min((r - grid) ** 2 / 2 + delta * np.abs(grid))
-        assert at(Huber(delta), r, 0.0)[0] == pytest.approx(expected, abs=1e-7)
+        assert at(rm.Huber(delta), r, 0.0)[0] == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.5, 2.0])
@@ -42,7 +30,7 @@ def test_the_smoothed_hinge_is_the_maximum_over_the_dual(mu):
     a = np.linspace(0.0, 1.0, 100_001)
     for z in (-1.5, 0.3, 0.995, 1.0, 2.0):
         dual = a * (1 - z) - mu / 2 * a**2
-        value, slope = at(SmoothedHinge(mu), z)
+        value, slope = at(rm.SmoothedHinge(mu), z)
         assert value == pytest.approx(np.max(dual), abs=1e-9)
         assert -slope == pytest.approx(a[np.argmax(dual)], abs=1e-4)
 
@@ -54,14 +42,14 @@ def test_the_smoothed_hinge_is_the_maximum_over_the_dual(mu):
 )
 def test_the_quantile_loss_is_minimized_by_the_sample_quantile(labels, level):
     y, ones = np.array(labels, dtype=float), np.ones(len(labels))
-    values = [float(Quantile(level).value_grad(np.full_like(y, z), y, ones)[0]) for z in y]
+    values = [float(rm.Quantile(level).value_grad(np.full_like(y, z), y, ones)[0]) for z in y]
     best = labels.index(int(np.quantile(y, level, method="inverted_cdf")))
     assert min(values) == pytest.approx(values[best])
 
 
 @pytest.mark.parametrize("y", [0.0, 1.0, 7.0, 1e4])
 def test_poisson_is_zero_at_the_logarithm_of_the_label(y):
-    value, slope = at(Poisson(), math.log(y) if y else -800.0, y)
+    value, slope = at(rm.Poisson(), math.log(y) if y else -800.0, y)
     assert value == pytest.approx(0.0, abs=1e-15 * max(1.0, y))
     assert slope == pytest.approx(0.0, abs=1e-14 * max(1.0, y))
 
@@ -69,13 +57,13 @@ def test_poisson_is_zero_at_the_logarithm_of_the_label(y):
 @settings(max_examples=50, deadline=None)
 @given(st.floats(-700, 700), st.sampled_from([-1.0, 1.0]))
 def test_logistic_is_exact_at_every_score(z, y):
-    value, slope = at(Logistic(), z, y)
+    value, slope = at(rm.Logistic(), z, y)
     e = math.exp(-abs(z))
     assert value == pytest.approx(math.log1p(e) + max(0.0, -y * z), rel=1e-14, abs=1e-300)
     assert slope == pytest.approx(-y * (e if y * z > 0 else 1.0) / (1 + e), rel=1e-14, abs=1e-300)
 
 
-@pytest.mark.parametrize(("loss", "sign"), [(Exponential(), -1.0), (Poisson(), 1.0)], ids=repr)
+@pytest.mark.parametrize(("loss", "sign"), [(rm.Exponential(), -1.0), (rm.Poisson(), 1.0)], ids=repr)
 def test_exponentials_are_continued_from_below_past_the_cap(loss, sign):
     for t in [350.0, 400.0, 700.0]:
         value, slope = at(loss, sign * t)
@@ -98,13 +86,13 @@ def test_losses_are_convex_along_every_chord(loss, a, b, t):
 @pytest.mark.parametrize(
     ("loss", "z", "y", "low", "high"),
     [
-        (Hinge(), 1.0, 1.0, -1.0, 0.0),
-        (PowerHinge(p=1.0), 1.0, 1.0, -1.0, 0.0),
-        (Novelty(), 1.0, 0.0, -1.0, 0.0),
-        (Absolute(), 2.0, 2.0, -1.0, 1.0),
-        (Quantile(0.9), 2.0, 2.0, -0.9, 0.1),
-        (EpsilonInsensitive(0.5), 2.5, 2.0, 0.0, 1.0),
-        (EpsilonInsensitive(0.0), 2.0, 2.0, -1.0, 1.0),
+        (rm.Hinge(), 1.0, 1.0, -1.0, 0.0),
+        (rm.PowerHinge(p=1.0), 1.0, 1.0, -1.0, 0.0),
+        (rm.Novelty(), 1.0, 0.0, -1.0, 0.0),
+        (rm.Absolute(), 2.0, 2.0, -1.0, 1.0),
+        (rm.Quantile(0.9), 2.0, 2.0, -0.9, 0.1),
+        (rm.EpsilonInsensitive(0.5), 2.5, 2.0, 0.0, 1.0),
+        (rm.EpsilonInsensitive(0.0), 2.0, 2.0, -1.0, 1.0),
     ],
     ids=repr,
 )

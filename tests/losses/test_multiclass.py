@@ -10,33 +10,14 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import COST, MANY_LOSSES, K, problem
-from riskmin import (
-    L1,
-    L2,
-    Auto,
-    Bundle,
-    Hinge,
-    Lbfgs,
-    Logistic,
-    MulticlassHinge,
-    MulticlassSquaredHinge,
-    MultivariateSquared,
-    Objective,
-    ProximalGradient,
-    Softmax,
-    Squared,
-    SquaredHinge,
-    lam_max,
-    linear_risk,
-    minimize,
-)
 from riskmin.problem.objective import Cut
 
 CLASSES = [
     *(loss for loss in MANY_LOSSES if loss.task == "multiclass"),
-    MulticlassHinge(COST, rescaled=0.5),  # between margin and slack rescaling
-    MulticlassHinge(COST, rescaled=0.7, scaled_margin=True),
+    rm.MulticlassHinge(COST, rescaled=0.5),  # between margin and slack rescaling
+    rm.MulticlassHinge(COST, rescaled=0.7, scaled_margin=True),
 ]
 
 
@@ -54,7 +35,11 @@ def test_a_constant_added_to_all_scores_of_a_row_changes_nothing(loss):
 def test_two_classes_equal_the_binary_losses_of_the_difference():
     rng = np.random.default_rng(1)
     Z, y, c = rng.standard_normal((30, 2)), np.arange(30.0) % 2, np.full(30, 1 / 30)
-    pairs = (Softmax(), Logistic()), (MulticlassHinge(), Hinge()), (MulticlassSquaredHinge(), SquaredHinge())
+    pairs = (
+        (rm.Softmax(), rm.Logistic()),
+        (rm.MulticlassHinge(), rm.Hinge()),
+        (rm.MulticlassSquaredHinge(), rm.SquaredHinge()),
+    )
     for multiclass, binary in pairs:
         value, dz = multiclass.value_grad(Z, y, c)
         expected, slope = binary.value_grad(Z[:, 1] - Z[:, 0], 2 * y - 1, c)
@@ -64,7 +49,7 @@ def test_two_classes_equal_the_binary_losses_of_the_difference():
 
 def test_softmax_is_stable():
     z, y, ones = np.array([[1e4, 0.0, -1e4], [-1e4, 0.0, 1e4]]), np.array([0.0, 0.0]), np.ones(2)
-    value, dz = Softmax().value_grad(z, y, ones)
+    value, dz = rm.Softmax().value_grad(z, y, ones)
     assert float(value) == pytest.approx(2e4)
     np.testing.assert_allclose(dz, [[0.0, 0, 0], [-1, 0, 1]], atol=1e-15)
 
@@ -106,11 +91,11 @@ def classes(draw):
         weights[y == y[1]] = 0.0
     assume(weights.sum() > 0)
     cost = rng.random((k, k)) * (rng.random((k, k)) < draw(st.sampled_from([0.5, 1.0]))) * (1 - np.eye(k))
-    kind = draw(st.sampled_from([Softmax(), MulticlassSquaredHinge(), None]))
-    loss = kind or MulticlassHinge(draw(st.sampled_from([None, cost])), draw(st.booleans()))
+    kind = draw(st.sampled_from([rm.Softmax(), rm.MulticlassSquaredHinge(), None]))
+    loss = kind or rm.MulticlassHinge(draw(st.sampled_from([None, cost])), draw(st.booleans()))
     X = rng.standard_normal((n, p))
     settings = {"sample_weight": weights, "fit_intercept": True, "n_outputs": k}
-    return linear_risk(X, y, loss, **settings), rng
+    return rm.linear_risk(X, y, loss, **settings), rng
 
 
 @settings(max_examples=30, deadline=None)
@@ -133,9 +118,9 @@ def test_projected_cuts_are_cuts_with_zero_slope_in_the_intercepts(risk_rng, sca
 
 
 def test_at_the_best_intercepts_the_projected_cut_is_the_tangent():
-    X, y, weights = problem(Softmax())
-    risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=True)
-    best = minimize(Objective(risk, L2(), 0.1), tol=1e-12)
+    X, y, weights = problem(rm.Softmax())
+    risk = rm.linear_risk(X, y, rm.Softmax(), sample_weight=weights, fit_intercept=True)
+    best = rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=1e-12)
     value, grad = risk(best.w)
     assert np.abs(grad[-K:]).max() < 1e-5
     cut = risk.project_out_intercepts(Cut(grad, value - grad @ best.w))
@@ -143,7 +128,9 @@ def test_at_the_best_intercepts_the_projected_cut_is_the_tangent():
     assert cut.b == pytest.approx(value - grad @ best.w, abs=1e-4)
 
 
-@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(COST), MulticlassSquaredHinge()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [rm.Softmax(), rm.MulticlassHinge(COST), rm.MulticlassSquaredHinge()], ids=repr
+)
 @pytest.mark.parametrize("lam", [1e-6, 1e4])
 def test_intercepts_of_separable_data(loss, lam):
     """Intercepts may become large; the lower bounds stay below the value found."""
@@ -152,44 +139,46 @@ def test_intercepts_of_separable_data(loss, lam):
     X = 5 * np.eye(K)[y.astype(int)] + 0.1 * rng.standard_normal((12, K))
     X = np.column_stack([X, np.zeros(12)])  # a column of zeros, and each row twice
     X, y = np.repeat(X, 2, axis=0), np.repeat(y, 2)
-    J = Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), lam)
-    result = minimize(J, tol=1e-4, max_iter=500)
+    J = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=True), rm.L2(), lam)
+    result = rm.minimize(J, tol=1e-4, max_iter=500)
     assert 0 <= result.lower <= result.value <= J.value(np.zeros(J.risk.dim)) * (1 + 1e-12)
     assert result.status == "converged" or lam < 1
     for max_iter in (1, 2):
-        short_run = minimize(J, w0=rng.standard_normal(J.risk.dim), max_iter=max_iter)
+        short_run = rm.minimize(J, w0=rng.standard_normal(J.risk.dim), max_iter=max_iter)
         assert short_run.lower <= result.value * (1 + 1e-12)
 
 
 def test_without_features_the_intercepts_give_the_class_frequencies():
     y, weights = np.array([0.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0, 0.0])
     X = np.zeros((4, 1))
-    risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=True, n_outputs=3)
-    result = minimize(Objective(risk, L2(), 0.1), tol=1e-10)
+    risk = rm.linear_risk(X, y, rm.Softmax(), sample_weight=weights, fit_intercept=True, n_outputs=3)
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=1e-10)
     p = np.exp(result.w[-3:])
     np.testing.assert_allclose(p / p.sum(), [1 / 6, 1 / 3, 1 / 2], rtol=1e-4)
     assert result.value == pytest.approx(-np.sum([w * np.log(w) for w in (1 / 6, 1 / 3, 1 / 2)]), rel=1e-9)
 
 
 def test_targets_without_a_matrix_are_independent_regressions():
-    X, Y, weights = problem(MultivariateSquared())
+    X, Y, weights = problem(rm.MultivariateSquared())
     for intercept in (False, True):
         settings = {"sample_weight": weights, "fit_intercept": intercept}
-        joint = minimize(
-            Objective(linear_risk(X, Y, MultivariateSquared(), **settings), L2(), 0.1), tol=1e-11
+        joint = rm.minimize(
+            rm.Objective(rm.linear_risk(X, Y, rm.MultivariateSquared(), **settings), rm.L2(), 0.1), tol=1e-11
         )
         for j, y in enumerate(Y.T):
-            single = minimize(Objective(linear_risk(X, y, Squared(), **settings), L2(), 0.1), tol=1e-11)
+            single = rm.minimize(
+                rm.Objective(rm.linear_risk(X, y, rm.Squared(), **settings), rm.L2(), 0.1), tol=1e-11
+            )
             np.testing.assert_allclose(joint.w.reshape(4, K)[:, j], single.w, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_lam_max_is_where_all_weights_become_zero(intercept):
-    X, y, weights = problem(Softmax())
-    risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=intercept)
-    largest = lam_max(risk, L1())
+    X, y, weights = problem(rm.Softmax())
+    risk = rm.linear_risk(X, y, rm.Softmax(), sample_weight=weights, fit_intercept=intercept)
+    largest = rm.lam_max(risk, rm.L1())
     for lam, all_zero in ((1.001 * largest, True), (0.98 * largest, False)):
-        result = minimize(Objective(risk, L1(), lam), tol=1e-7)
+        result = rm.minimize(rm.Objective(risk, rm.L1(), lam), tol=1e-7)
         assert (result.status, bool(np.all(result.w[: 4 * K] == 0))) == ("converged", all_zero)
 
 
@@ -199,7 +188,7 @@ def test_the_scores_of_many_classes_are_not_all_stored():
     n, p, k = 2**11, 20, 2**11 + 1
     rng = np.random.default_rng(6)
     X, y = sp.random_array((n, p), density=0.05, format="csr", rng=rng), np.arange(float(n))
-    risk = linear_risk(X, y, Softmax(), fit_intercept=True, n_shards=1, n_outputs=k)
+    risk = rm.linear_risk(X, y, rm.Softmax(), fit_intercept=True, n_shards=1, n_outputs=k)
     w, d = rng.standard_normal((2, risk.dim))
     cursor = risk.cursor(w)
     cursor.set_direction(d)
@@ -211,7 +200,7 @@ def test_the_scores_of_many_classes_are_not_all_stored():
     tracemalloc.stop()
     assert peak < 0.5 * 8 * n * k
     Z = X @ w[:-k].reshape(p, k) + w[-k:]
-    expected, dz = Softmax().value_grad(Z, y, np.full(n, 1 / n))
+    expected, dz = rm.Softmax().value_grad(Z, y, np.full(n, 1 / n))
     assert value == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(grad, np.append(X.T @ dz, dz.sum(0)), atol=1e-12)
     assert slope == pytest.approx(grad @ d, rel=1e-9)
@@ -222,8 +211,8 @@ def test_few_and_many_classes(k):
     """Also with more classes than rows; the weights of classes without rows are all alike."""
     rng = np.random.default_rng(7)
     X, y = rng.standard_normal((40, 6)), np.arange(40.0) % min(k, 30)
-    J = Objective(linear_risk(X, y, Softmax(), n_outputs=k), L2(), 0.01)
-    result = minimize(J, tol=1e-5)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Softmax(), n_outputs=k), rm.L2(), 0.01)
+    result = rm.minimize(J, tol=1e-5)
     assert (result.status, result.w.shape) == ("converged", (6 * k,))
     if k > 30:
         W = result.w.reshape(6, k)
@@ -253,17 +242,17 @@ def odd_problems(draw):
         case "one":
             weights = np.where(np.arange(n) == 0, draw(st.sampled_from([1.0, 1e-300])), 0.0)
     loss = draw(st.sampled_from(CLASSES))
-    risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
+    risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
     w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(risk.dim)
-    return Objective(risk, L2(), 10.0 ** draw(st.integers(-10, 6))), w0
+    return rm.Objective(risk, rm.L2(), 10.0 ** draw(st.integers(-10, 6))), w0
 
 
 def certify(J, w0, max_iter):
     """No lower bound of a solver may exceed the value of another."""
     results = []
-    for solver in (Auto(), Lbfgs(), Bundle(), ProximalGradient()):
+    for solver in (rm.Auto(), rm.Lbfgs(), rm.Bundle(), rm.ProximalGradient()):
         try:
-            results.append(minimize(J, solver, w0, tol=1e-5, max_iter=max_iter))
+            results.append(rm.minimize(J, solver, w0, tol=1e-5, max_iter=max_iter))
         except TypeError:
             continue
     scale = max(J.value(np.zeros(J.risk.dim)), J.value(w0), 1.0)
@@ -274,7 +263,7 @@ def certify(J, w0, max_iter):
 
 
 def test_denormal_slopes_in_an_intercept_are_projected_out():
-    risk = linear_risk(np.array([[0.5], [0.6], [-0.6]]), np.arange(3.0), Softmax(), fit_intercept=True)
+    risk = rm.linear_risk(np.array([[0.5], [0.6], [-0.6]]), np.arange(3.0), rm.Softmax(), fit_intercept=True)
     cut = risk.project_out_intercepts(Cut(np.array([-0.2, 0.2, 6e-320, -1 / 3, 1 / 3, 1e-319]), 0.0))
     assert np.all(np.isfinite(cut.a))
     assert np.all(cut.a[-3:] == 0)
@@ -293,13 +282,13 @@ def test_many_odd_problems_have_valid_certificates(problem):
     certify(*problem, max_iter=60)
 
 
-@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(), MulticlassSquaredHinge()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassHinge(), rm.MulticlassSquaredHinge()], ids=repr)
 def test_a_single_class_is_accepted_if_the_number_of_classes_is_given(loss):
     """As when a model is certified on some of its rows."""
     X, w = np.array([[1.0, 2.0], [3.0, -1.0]]), np.random.default_rng(0).standard_normal(6)
-    risk = linear_risk(X, np.ones(2), loss, n_outputs=3)
+    risk = rm.linear_risk(X, np.ones(2), loss, n_outputs=3)
     assert risk(w)[0] == pytest.approx(loss.value_grad(X @ w.reshape(2, 3), np.ones(2), np.full(2, 0.5))[0])
-    assert minimize(Objective(risk, L2(), 0.1), tol=1e-4).status == "converged"
+    assert rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=1e-4).status == "converged"
 
 
 # ---------------------------------------------------------------- other libraries
@@ -318,10 +307,10 @@ def test_the_objective_of_liblinear(C):
 
     X, y = digits()
     lam = 1 / (C * len(y))
-    J = Objective(linear_risk(sp.csr_array(X), y, MulticlassHinge()), L2(), lam)
+    J = rm.Objective(rm.linear_risk(sp.csr_array(X), y, rm.MulticlassHinge()), rm.L2(), lam)
     liblinear = LinearSVC(C=C, multi_class="crammer_singer", fit_intercept=False, tol=1e-6, max_iter=10**6)
     W = liblinear.fit(X, y.astype(int)).coef_.T
-    result = minimize(J, tol=1e-5)
+    result = rm.minimize(J, tol=1e-5)
     assert result.status == "converged"
     assert result.lower <= J.value(W.ravel())
     assert result.value == pytest.approx(J.value(W.ravel()), rel=1e-4)
@@ -334,11 +323,11 @@ def test_the_objective_of_multinomial_logistic_regression(intercept):
 
     X, y = digits()
     lam = 1e-3
-    J = Objective(linear_risk(X, y, Softmax(), fit_intercept=intercept), L2(), lam)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Softmax(), fit_intercept=intercept), rm.L2(), lam)
     sklearn_model = LogisticRegression(C=1 / (lam * len(y)), fit_intercept=intercept, tol=1e-8, max_iter=5000)
     sklearn_model.fit(X, y)
     w = np.append(sklearn_model.coef_.T.ravel(), sklearn_model.intercept_ if intercept else [])
-    result = minimize(J, tol=1e-6)
+    result = rm.minimize(J, tol=1e-6)
     assert result.status == "converged"
     assert result.lower <= J.value(w)
     assert result.value == pytest.approx(J.value(w), rel=1e-4)
@@ -348,7 +337,7 @@ def test_the_objective_of_multinomial_logistic_regression(intercept):
 def test_intercepts_are_optimized_without_a_pass_over_X():
     rng = np.random.default_rng(5)
     X, y = rng.standard_normal((60, 3)), rng.integers(0, 4, 60).astype(float)
-    risk = linear_risk(X, y, Softmax(), fit_intercept=True, n_shards=3)
+    risk = rm.linear_risk(X, y, rm.Softmax(), fit_intercept=True, n_shards=3)
     cursor = risk.cursor(rng.standard_normal(risk.dim))
     value, grad, _ = cursor.evaluate()
     w = cursor.w
@@ -369,6 +358,6 @@ def test_rescaling_is_a_number_between_its_two_forms():
     rng = np.random.default_rng(0)
     z, y, c = rng.standard_normal((20, K)), np.arange(20.0) % K, rng.random(20)
     for one, other in ((False, 0.0), (True, 1.0)):
-        first, second = MulticlassHinge(COST, rescaled=one), MulticlassHinge(COST, rescaled=other)
+        first, second = rm.MulticlassHinge(COST, rescaled=one), rm.MulticlassHinge(COST, rescaled=other)
         assert first.value_grad(z, y, c)[0] == second.value_grad(z, y, c)[0]
         assert first.formula == second.formula

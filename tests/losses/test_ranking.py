@@ -8,38 +8,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from reference import position_weights, rankings
-from riskmin import (
-    ExpectedRankUtility,
-    Mrr,
-    Ndcg,
-    Ordinal,
-    PairwiseHinge,
-    PositionWeights,
-    check_loss,
-    linear_risk,
-)
 
 WEIGHTED = [
-    Ndcg(weights=0.5),
-    Ndcg(k=2, weights=PositionWeights(power=1, shift=1)),
-    Ndcg(k=3, weights=PositionWeights(power=0.5, k=2)),
-    Ndcg(k=3, weights="discount"),
-    Mrr(weights=PositionWeights(power=1, shift=1)),
-    Mrr(weights="discount"),
-    ExpectedRankUtility(weights=PositionWeights(power=0.5, k=3)),
-    ExpectedRankUtility(1.5, weights="discount"),
+    rm.Ndcg(weights=0.5),
+    rm.Ndcg(k=2, weights=rm.PositionWeights(power=1, shift=1)),
+    rm.Ndcg(k=3, weights=rm.PositionWeights(power=0.5, k=2)),
+    rm.Ndcg(k=3, weights="discount"),
+    rm.Mrr(weights=rm.PositionWeights(power=1, shift=1)),
+    rm.Mrr(weights="discount"),
+    rm.ExpectedRankUtility(weights=rm.PositionWeights(power=0.5, k=3)),
+    rm.ExpectedRankUtility(1.5, weights="discount"),
 ]
-RANKINGS = [Ndcg(), Ndcg(k=1), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5), *WEIGHTED]
-SMOOTHED = [Mrr(), Ndcg(k=3, weights="discount"), ExpectedRankUtility(1.5, weights="discount")]
+RANKINGS = [
+    rm.Ndcg(),
+    rm.Ndcg(k=1),
+    rm.Ndcg(k=3),
+    rm.Mrr(),
+    rm.ExpectedRankUtility(),
+    rm.ExpectedRankUtility(1.5),
+    *WEIGHTED,
+]
+SMOOTHED = [rm.Mrr(), rm.Ndcg(k=3, weights="discount"), rm.ExpectedRankUtility(1.5, weights="discount")]
 each_ranking = pytest.mark.parametrize("loss", RANKINGS, ids=repr)
-each_loss = pytest.mark.parametrize("loss", [*RANKINGS, PairwiseHinge()], ids=repr)
+each_loss = pytest.mark.parametrize("loss", [*RANKINGS, rm.PairwiseHinge()], ids=repr)
 
 
 # ---------------------------------------------------------------- definitions
 def queries(loss, y, c):
     """The rows and the weight of each query that counts."""
-    grades = y[:, 0] > 0 if isinstance(loss, Mrr) else y[:, 0]
+    grades = y[:, 0] > 0 if isinstance(loss, rm.Mrr) else y[:, 0]
     parts = [np.flatnonzero(y[:, 1] == k) for k in np.unique(y[:, 1])]
     parts = [rows for rows in parts if len(set(grades[rows])) > 1]
     weights = np.array([c[rows].mean() for rows in parts])
@@ -58,7 +57,7 @@ def by_brute_force(loss, z, y, c):
 def by_pairs(z, y, c, mu):
     """The pairwise hinge, its gradient and its minorant offset, pair by pair."""
     value, offset, dz = 0.0, 0.0, np.zeros(len(z))
-    for rows, weight in queries(PairwiseHinge(), y, c):
+    for rows, weight in queries(rm.PairwiseHinge(), y, c):
         pairs = [(i, j) for i in rows for j in rows if y[i, 0] > y[j, 0]]
         total = sum(c[i] * c[j] for i, j in pairs)
         for i, j in pairs:
@@ -98,7 +97,7 @@ def test_lists_equal_brute_force(loss):
 
 @pytest.mark.exhaustive
 @settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10**9), st.sampled_from([*RANKINGS, Ndcg(k=5), Ndcg(k=6)]), st.booleans())
+@given(st.integers(0, 10**9), st.sampled_from([*RANKINGS, rm.Ndcg(k=5), rm.Ndcg(k=6)]), st.booleans())
 def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
     z, y, c = case(seed, max_rows=6, n_queries=2, tied=tied, scale=10.0 ** (seed % 3 - 1))
     assert loss.value_grad(z, y, c)[0] == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
@@ -109,12 +108,12 @@ def own_grades(rng, n):
     return np.column_stack([rng.permutation(n) / 7.0, np.arange(n) // 10]).astype(float)
 
 
-OF_OWN_GRADES = [Ndcg(), Ndcg(weights=0.5), ExpectedRankUtility()]
+OF_OWN_GRADES = [rm.Ndcg(), rm.Ndcg(weights=0.5), rm.ExpectedRankUtility()]
 
 
 @pytest.mark.parametrize("loss", OF_OWN_GRADES, ids=repr)
 def test_the_contract_holds_where_every_row_has_a_grade_of_its_own(loss):
-    check_loss(loss, labels=own_grades)
+    rm.check_loss(loss, labels=own_grades)
 
 
 @pytest.mark.slow
@@ -134,7 +133,7 @@ def test_nine_rows_with_grades_of_their_own_equal_brute_force(loss):
 def test_pairwise_hinge_equals_its_definition(mu):
     for seed in range(6):
         z, y, c = case(seed, max_rows=9, grades=6, tied=seed % 2 == 0)
-        value, dz, offset = PairwiseHinge().smoothed_value_grad(z, y, c, mu)
+        value, dz, offset = rm.PairwiseHinge().smoothed_value_grad(z, y, c, mu)
         expected, du, expected_offset = by_pairs(z, y, c, mu)
         np.testing.assert_allclose([value, offset], [expected, expected_offset], atol=1e-13)
         np.testing.assert_allclose(dz, du, atol=1e-13)
@@ -143,8 +142,8 @@ def test_pairwise_hinge_equals_its_definition(mu):
 def test_pairwise_hinge_of_one_query_is_the_ordinal_loss():
     rng = np.random.default_rng(0)
     z, grades, c = rng.standard_normal(500), rng.standard_normal(500), rng.dirichlet(np.ones(500))
-    value, dz, offset = PairwiseHinge().smoothed_value_grad(z, np.column_stack([grades, 0 * z]), c, 0.3)
-    expected, du, expected_offset = Ordinal().smoothed_value_grad(z, grades, c, 0.3)
+    value, dz, offset = rm.PairwiseHinge().smoothed_value_grad(z, np.column_stack([grades, 0 * z]), c, 0.3)
+    expected, du, expected_offset = rm.Ordinal().smoothed_value_grad(z, grades, c, 0.3)
     np.testing.assert_allclose([value, offset], [expected, expected_offset], rtol=1e-10)
     np.testing.assert_allclose(dz, du, atol=1e-13)
 
@@ -157,9 +156,9 @@ def test_losses_bound_their_metric_and_vanish_where_grades_are_far_apart(loss):
         deltas, _ = rankings(loss, y[rows[np.argsort(-z[rows])], 0])
         metric_loss += weight * deltas[0]  # the order as it is
     assert loss.value_grad(z, y, c)[0] >= metric_loss - 1e-12
-    cut_off = loss.weights and (isinstance(loss, Ndcg) or getattr(loss.weights, "k", None))
-    if not cut_off or loss == Ndcg(weights=0.5):  # weights that are zero beyond k keep no row in its place
-        apart = 1e6 * (y[:, 0] > 0 if isinstance(loss, Mrr) else y[:, 0])
+    cut_off = loss.weights and (isinstance(loss, rm.Ndcg) or getattr(loss.weights, "k", None))
+    if not cut_off or loss == rm.Ndcg(weights=0.5):  # weights that are zero beyond k keep no row in its place
+        apart = 1e6 * (y[:, 0] > 0 if isinstance(loss, rm.Mrr) else y[:, 0])
         assert loss.value_grad(apart, y, c)[0] == pytest.approx(0, abs=1e-9)
 
 
@@ -170,9 +169,9 @@ def test_ndcg_bounds_the_metric_of_scikit_learn():
         z, y, c = case(k, max_rows=20, n_queries=6)
         metric_loss = sum(
             weight * (1 - ndcg_score([2 ** y[rows, 0] - 1], [z[rows]], k=k))
-            for rows, weight in queries(Ndcg(), y, c)
+            for rows, weight in queries(rm.Ndcg(), y, c)
         )
-        assert Ndcg(k=k).value_grad(z, y, c)[0] >= metric_loss - 1e-12
+        assert rm.Ndcg(k=k).value_grad(z, y, c)[0] >= metric_loss - 1e-12
 
 
 # ---------------------------------------------------------------- queries
@@ -207,12 +206,12 @@ def test_queries_have_the_mean_weight_of_their_rows_and_trivial_ones_are_left_ou
 
 def test_gains_depend_on_their_own_query_only_and_may_have_any_size():
     """A grade of 3000 in another query does not change a gain of 2^1 - 1."""
-    one = Ndcg().value_grad(np.zeros(2), np.array([[1.0, 0], [0, 0]]), np.full(2, 0.5))[0]
+    one = rm.Ndcg().value_grad(np.zeros(2), np.array([[1.0, 0], [0, 0]]), np.full(2, 0.5))[0]
     y = np.array([[1.0, 0], [0, 0], [3000, 1], [0, 1], [1e-20, 2], [0, 2]])
-    value, _ = Ndcg().value_grad(np.zeros(6), y, np.full(6, 1 / 6))
+    value, _ = rm.Ndcg().value_grad(np.zeros(6), y, np.full(6, 1 / 6))
     assert value == pytest.approx(one, rel=1e-12)
     y = np.array([[3000.0, 0], [2999, 0], [0, 0]])
-    value, _ = Ndcg().value_grad(np.zeros(3), y, np.ones(3) / 3)
+    value, _ = rm.Ndcg().value_grad(np.zeros(3), y, np.ones(3) / 3)
     D = 1 / np.log2([2, 3, 4])
     assert value == pytest.approx(1 - (D[2] + 0.5 * D[1]) / (D[0] + 0.5 * D[1]), rel=1e-12)
 
@@ -227,7 +226,7 @@ def test_scores_that_are_not_finite_give_a_value_that_is_not(loss):
             assert not loss.value_grad(z, y, c)[0] < np.inf
 
 
-@pytest.mark.parametrize("loss", [Ndcg(3), *WEIGHTED[::4], Mrr(), ExpectedRankUtility()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Ndcg(3), *WEIGHTED[::4], rm.Mrr(), rm.ExpectedRankUtility()], ids=repr)
 @pytest.mark.parametrize("together", [True, False])
 def test_any_number_of_shards_gives_the_risk_of_all_rows(loss, together):
     """Queries in one piece, and in several; one has a single grade, and may be alone in a shard."""
@@ -241,7 +240,7 @@ def test_any_number_of_shards_gives_the_risk_of_all_rows(loss, together):
     w, c = rng.standard_normal(3), weight / weight.sum()
     (value, dz), (moved, du) = (loss.value_grad(X @ v, labels, c) for v in (w, w + 0.3))
     for n_shards in (1, 2, 5, n):
-        risk = linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=n_shards)
+        risk = rm.linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=n_shards)
         result = risk(w)
         np.testing.assert_allclose(result[0], value, rtol=1e-12)
         np.testing.assert_allclose(result[1], X.T @ dz, rtol=1e-9, atol=1e-12)
@@ -254,8 +253,8 @@ def test_rankings_of_tensors_with_many_grades_in_many_places():
     torch, rng = pytest.importorskip("torch"), np.random.default_rng(5)
     y, z = np.column_stack([rng.integers(0, 4, 80), np.zeros(80)]).astype(float), rng.standard_normal(80)
     c = np.full(80, 1 / 80)
-    value, dz = Ndcg(k=60).value_grad(z, y, c)
-    other, du = Ndcg(k=60).value_grad(*map(torch.tensor, (z, y, c)))
+    value, dz = rm.Ndcg(k=60).value_grad(z, y, c)
+    other, du = rm.Ndcg(k=60).value_grad(*map(torch.tensor, (z, y, c)))
     assert float(other) == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(du.numpy(), dz, atol=1e-14)
 
@@ -264,20 +263,20 @@ def test_rankings_of_tensors_with_many_grades_in_many_places():
 def test_weights_that_decrease_linearly_are_those_of_pairs_but_for_differences_within_grades():
     """c_i = -i / P adds half the mean absolute difference of the rows of a grade to the default."""
 
-    class Linear(PositionWeights):
+    class Linear(rm.PositionWeights):
         def values(self, n):
             return -np.arange(n) / 6  # two rows of grade 1, three of grade 0: P = 6
 
     y = np.array([[1.0, 0], [1, 0], [0, 0], [0, 0], [0, 0]])
     z, c = np.array([0.3, -0.1, 0.2, 0.5, -1.0]), np.full(5, 0.2)
     within = (abs(z[0] - z[1]) + abs(z[2] - z[3]) + abs(z[2] - z[4]) + abs(z[3] - z[4])) / 2 / 6
-    expected = Ndcg().value_grad(z, y, c)[0] + within
-    assert Ndcg(weights=Linear()).value_grad(z, y, c)[0] == pytest.approx(expected, abs=1e-12)
+    expected = rm.Ndcg().value_grad(z, y, c)[0] + within
+    assert rm.Ndcg(weights=Linear()).value_grad(z, y, c)[0] == pytest.approx(expected, abs=1e-12)
 
 
 # ---------------------------------------------------------------- smoothed rankings
 def test_rankings_with_the_weights_of_their_metric_can_be_smoothed():
-    assert all(loss.can_be_smoothed for loss in [*SMOOTHED, PairwiseHinge()])
+    assert all(loss.can_be_smoothed for loss in [*SMOOTHED, rm.PairwiseHinge()])
     assert not any(loss.can_be_smoothed for loss in RANKINGS if loss not in SMOOTHED)
 
 
@@ -316,11 +315,11 @@ def test_the_smoothed_reciprocal_rank_is_the_sum_over_all_fronts_and_orders():
     terms = np.array(terms)
     assert len(terms) == 5**3
     T = 0.5 * mu / np.log(len(terms))
-    value, _, offset = Mrr().smoothed_value_grad(z, y, c, mu)
+    value, _, offset = rm.Mrr().smoothed_value_grad(z, y, c, mu)
     assert value == pytest.approx(T * np.log(np.mean(np.exp(terms / T))), abs=1e-12)
     p = np.exp(terms / T) / np.sum(np.exp(terms / T))
     assert value + offset == pytest.approx(p @ terms, abs=1e-12)
-    assert Mrr().value_grad(z, y, c)[0] == pytest.approx(terms.max(), abs=1e-12)
+    assert rm.Mrr().value_grad(z, y, c)[0] == pytest.approx(terms.max(), abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", SMOOTHED, ids=repr)

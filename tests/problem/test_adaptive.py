@@ -13,17 +13,10 @@ from sklearn.svm import NuSVC, NuSVR
 import reference
 import riskmin as rm
 from helpers import ALL_LOSSES, Problem, labels, problem
-from riskmin import Absolute, Hinge, Nu, Squared
+from riskmin import Absolute, Hinge, Nu
 
 
 # ---------------------------------------------------------------- the loss
-@pytest.mark.parametrize(
-    ("loss", "nu"), [(Hinge(), 0.02), (Absolute(), 0.3), (Squared(), 1.0), (Hinge(), 0.3)], ids=repr
-)
-def test_contract(loss, nu):
-    rm.check_loss(Nu(loss, nu))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 def test_contract_of_all_losses(loss):
@@ -106,17 +99,6 @@ def test_an_own_loss_needs_values_of_its_rows():
 def test_wrong_arguments_are_refused(call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call()
-
-
-@pytest.mark.slow  # for the import of torch
-def test_torch_agrees():
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(1)
-    z, y, c = rng.standard_normal(20), rng.choice([-1.0, 1.0], 20), np.full(20, 0.05)
-    value, dz = Nu(Hinge(), 0.33).value_grad(z, y, c)
-    torch_value, grad = Nu(Hinge(), 0.33).value_grad(*(torch.as_tensor(a) for a in (z, y, c)))
-    assert float(torch_value) == pytest.approx(float(value))
-    np.testing.assert_allclose(grad.numpy(), dz)
 
 
 def test_the_task_is_that_of_the_inner_loss_or_undefined():

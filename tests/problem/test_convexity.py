@@ -431,10 +431,7 @@ class Below:
 
 @pytest.mark.parametrize(
     ("risk", "w0", "lower", "words"),
-    [
-        (Dip(), np.full(3, 2.5), 0, "the risk Dip is not convex"),
-        (Below(), np.zeros(2), -math.inf, "it is -"),
-    ],
+    [(Dip(), np.full(3, 2.5), 0, "the risk Dip is not convex"), (Below(), np.zeros(2), -math.inf, "it is -")],
 )
 def test_a_probe_at_the_end_finds_what_the_run_did_not_visit(risk, w0, lower, words):
     result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), rm.Bundle(), w0, tol=1e-2)

@@ -327,12 +327,6 @@ def test_kinds_of_intercepts():
     assert centered.best_intercept(w).tolist() == [2.0, 3.0]
 
 
-def test_constant_features_leave_the_frequencies_of_the_classes():
-    risk = rm.linear_risk(np.zeros((4, 1)), np.array([0.0, 1.0, 2.0, 2.0]), rm.Softmax(), fit_intercept=True)
-    b = rm.minimize(rm.Objective(risk, rm.L2(), lam=0.1), tol=1e-9).w[-3:]
-    assert np.round(np.exp(b) / np.exp(b).sum(), 4).tolist() == [0.25, 0.25, 0.5]
-
-
 # ---------------------------------------------------------------- torch
 @pytest.mark.parametrize("all_in_torch", [False, True])
 @pytest.mark.parametrize(

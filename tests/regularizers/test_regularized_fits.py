@@ -1,42 +1,14 @@
 """Every regularizer in fits with losses of each kind: certified optima, several outputs, estimators."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
 
+import riskmin as rm
 from helpers import Problem
 from reference import optimum
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Bmrm,
-    Box,
-    Bundle,
-    Cut,
-    Elastic,
-    Entropy,
-    GroupLasso,
-    Hinge,
-    LinearClassifier,
-    LinearConstraints,
-    LinearRegressor,
-    Logistic,
-    Objective,
-    ProximalGradient,
-    QNorm,
-    Quadratic,
-    Quantile,
-    Smoothing,
-    Softmax,
-    Squared,
-    certify,
-    linear_risk,
-    load_model,
-    minimize,
-    save_model,
-)
 from riskmin.regularizers import repeat_per_output, unpenalized_tail, with_scaled_variables
 from riskmin.regularizers.from_conjugate import as_regularizer
 from riskmin.regularizers.rescaled import rescaled
@@ -46,32 +18,44 @@ INCREASING = np.diff(np.eye(P), axis=0)
 TOTAL = np.vstack([INCREASING, np.ones((1, P))])
 UNITS = np.array([1e-3, 1.0, 1e3, 1.0, 10.0])
 GROUPS = ["b", "a", "b", "c", "a"]
-ORDERED = LinearConstraints(L2(), TOTAL, [0.0] * 4 + [-1.0], [math.inf] * 4 + [2.0])
+ORDERED = rm.LinearConstraints(rm.L2(), TOTAL, [0.0] * 4 + [-1.0], [math.inf] * 4 + [2.0])
 RANDOM = np.random.default_rng(5).normal(size=(6, P))
 CASES = [
-    (L2([0.5, 1.0, 2.0, 3.0, 0.1]), Hinge(), None, UNITS, 1e-6),
-    (L1(), Logistic(), None, 1.0, 1e-6),
-    (Elastic(0.3), Absolute(), None, 1.0, 1e-6),
-    (Box(L1(), -0.2, 0.3), Squared(), None, 1.0, 1e-6),
-    (Box(Elastic(0.5), -0.1, 0.1), Hinge(), None, 1.0, 1e-6),
-    (Entropy(0.2), Logistic(), Bundle(), 1.0, 1e-6),
-    (Entropy(balanced=True), Hinge(), Bundle(), 1.0, 1e-6),
-    (Entropy(normalized=False, balanced=True), Hinge(), Bundle(), 1.0, 1e-6),
-    (QNorm(1.5, 2.0), Squared(), None, 1.0, 1e-6),
-    (Quadratic(np.eye(P) + 0.5), Quantile(0.3), None, 1.0, 1e-6),
-    (GroupLasso(GROUPS), Squared(), ProximalGradient(), 1.0, 1e-6),
-    (GroupLasso(GROUPS, weights=[1e-3, 2.0, 50.0]), Squared(), None, 1.0, 1e-6),
-    (GroupLasso(GROUPS, ridge=0.5), Hinge(), Bundle(), 1.0, 1e-6),
-    (GroupLasso(GROUPS), Hinge(), Smoothing(ProximalGradient()), 1.0, 1e-3),
-    (GroupLasso(GROUPS), Hinge(), None, 1.0, 1e-3),
-    (ORDERED, Logistic(), Bundle(), UNITS, 1e-6),
-    (LinearConstraints(L2(), np.ones((1, P)), 1.0, 1.0), Hinge(), None, UNITS, 1e-6),
-    (LinearConstraints(Elastic(0.3), INCREASING, 0.0), Logistic(), ProximalGradient(), 1.0, 1e-5),
-    (LinearConstraints(Box(Elastic(0.2), -1.0, 1.0), RANDOM, upper=0.5), Hinge(), None, UNITS, 1e-6),
-    (LinearConstraints(L2(), np.vstack([INCREASING] * 2), lower=0.0), Quantile(0.3), None, UNITS, 1e-6),
+    (rm.L2([0.5, 1.0, 2.0, 3.0, 0.1]), rm.Hinge(), None, UNITS, 1e-6),
+    (rm.L1(), rm.Logistic(), None, 1.0, 1e-6),
+    (rm.Elastic(0.3), rm.Absolute(), None, 1.0, 1e-6),
+    (rm.Box(rm.L1(), -0.2, 0.3), rm.Squared(), None, 1.0, 1e-6),
+    (rm.Box(rm.Elastic(0.5), -0.1, 0.1), rm.Hinge(), None, 1.0, 1e-6),
+    (rm.Entropy(0.2), rm.Logistic(), rm.Bundle(), 1.0, 1e-6),
+    (rm.Entropy(balanced=True), rm.Hinge(), rm.Bundle(), 1.0, 1e-6),
+    (rm.Entropy(normalized=False, balanced=True), rm.Hinge(), rm.Bundle(), 1.0, 1e-6),
+    (rm.QNorm(1.5, 2.0), rm.Squared(), None, 1.0, 1e-6),
+    (rm.Quadratic(np.eye(P) + 0.5), rm.Quantile(0.3), None, 1.0, 1e-6),
+    (rm.GroupLasso(GROUPS), rm.Squared(), rm.ProximalGradient(), 1.0, 1e-6),
+    (rm.GroupLasso(GROUPS, weights=[1e-3, 2.0, 50.0]), rm.Squared(), None, 1.0, 1e-6),
+    (rm.GroupLasso(GROUPS, ridge=0.5), rm.Hinge(), rm.Bundle(), 1.0, 1e-6),
+    (rm.GroupLasso(GROUPS), rm.Hinge(), rm.Smoothing(rm.ProximalGradient()), 1.0, 1e-3),
+    (rm.GroupLasso(GROUPS), rm.Hinge(), None, 1.0, 1e-3),
+    (ORDERED, rm.Logistic(), rm.Bundle(), UNITS, 1e-6),
+    (rm.LinearConstraints(rm.L2(), np.ones((1, P)), 1.0, 1.0), rm.Hinge(), None, UNITS, 1e-6),
+    (rm.LinearConstraints(rm.Elastic(0.3), INCREASING, 0.0), rm.Logistic(), rm.ProximalGradient(), 1.0, 1e-5),
     (
-        LinearConstraints(L2(), RANDOM * UNITS[[0, 1, 2, 3, 4, 0]][:, None], -1.0, 1.0),
-        Squared(),
+        rm.LinearConstraints(rm.Box(rm.Elastic(0.2), -1.0, 1.0), RANDOM, upper=0.5),
+        rm.Hinge(),
+        None,
+        UNITS,
+        1e-6,
+    ),
+    (
+        rm.LinearConstraints(rm.L2(), np.vstack([INCREASING] * 2), lower=0.0),
+        rm.Quantile(0.3),
+        None,
+        UNITS,
+        1e-6,
+    ),
+    (
+        rm.LinearConstraints(rm.L2(), RANDOM * UNITS[[0, 1, 2, 3, 4, 0]][:, None], -1.0, 1.0),
+        rm.Squared(),
         None,
         1.0,
         1e-6,
@@ -81,20 +65,36 @@ CASES = [
 
 @pytest.mark.parametrize(("reg", "loss", "solver", "units", "tol"), CASES, ids=lambda v: repr(v)[:40])
 def test_the_bounds_enclose_the_optimum(reg, loss, solver, units, tol):
-    intercept = not isinstance(reg, Entropy)
+    intercept = not isinstance(reg, rm.Entropy)
     problem = Problem(loss, reg, lam=0.05, n=50, p=P, intercept=intercept, units=units)
-    problem.check(minimize(problem.objective(), solver, tol=tol), tol)
+    result = rm.minimize(problem.objective(), solver, tol=tol)
+    problem.check(result, tol)
+    if isinstance(reg, rm.LinearConstraints):  # they hold for the weights, up to rounding
+        rows, rounding = reg.A @ result.w[:P], 1e-9 * (1 + np.abs(reg.A) @ np.abs(result.w[:P]))
+        assert np.all(rows >= reg.lower - rounding)
+        assert np.all(rows <= reg.upper + rounding)
+
+
+@pytest.mark.parametrize("solver", [None, rm.ProximalGradient()], ids=repr)
+def test_groups_enter_or_leave_as_a_whole(solver):
+    """A group is zero where the slope of its columns is less than lam times the root of its size."""
+    problem = Problem(rm.Squared(), rm.GroupLasso(GROUPS), lam=0.8, n=50, p=P)
+    w = rm.minimize(problem.objective(), solver, tol=1e-9).w
+    slope = problem.X.T @ (problem.X @ w - problem.y) / 50
+    zero = [np.linalg.norm(slope[g]) < 0.8 * len(g) ** 0.5 - 1e-4 for g in ([0, 2], [1, 4], [3])]
+    assert 0 < sum(zero) < 3
+    assert [np.count_nonzero(w[g]) for g in ([0, 2], [1, 4], [3])] == np.where(zero, 0, [2, 2, 1]).tolist()
 
 
 @pytest.mark.parametrize("normalized", [True, False])
 def test_a_balanced_entropy_equals_the_entropy_of_stacked_data(normalized):
     """[X, -X] with twice as many weights: the same minimum, and the same w = w+ - w-."""
-    problem, prior = Problem(Hinge(), n=40), np.array([0.5, 1.0, 0.2, 0.7])
+    problem, prior = Problem(rm.Hinge(), n=40), np.array([0.5, 1.0, 0.2, 0.7])
     X, y = problem.X, problem.y
-    one = Objective(linear_risk(X, y, Hinge()), Entropy(prior, normalized, balanced=True), 0.05)
-    stacked = linear_risk(np.hstack([X, -X]), y, Hinge())
-    two = Objective(stacked, Entropy(np.tile(prior, 2), normalized), 0.05)
-    a, b = (minimize(obj, Bundle(), tol=1e-9, max_iter=2000) for obj in (one, two))
+    one = rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.Entropy(prior, normalized, balanced=True), 0.05)
+    stacked = rm.linear_risk(np.hstack([X, -X]), y, rm.Hinge())
+    two = rm.Objective(stacked, rm.Entropy(np.tile(prior, 2), normalized), 0.05)
+    a, b = (rm.minimize(obj, rm.Bundle(), tol=1e-9, max_iter=2000) for obj in (one, two))
     assert a.status == b.status == "converged"
     assert a.value == pytest.approx(b.value, rel=1e-8)
     np.testing.assert_allclose(a.w, b.w[:4] - b.w[4:], atol=1e-3)
@@ -136,25 +136,25 @@ class FourMethods(ConjugateOnly):
 @pytest.mark.parametrize(
     ("given", "loss", "solver"),
     [
-        (FourMethods(L2()), Hinge(), Bundle()),
-        (ConjugateOnly(QNorm(1.5, 2.0)), Logistic(), Bundle()),
-        (FourMethods(QNorm(1.5, 2.0)), Hinge(), Bmrm()),
-        (ConjugateOnly(Elastic(0.3)), Hinge(), Bmrm()),
-        (ConjugateOnly(Entropy(0.25)), Hinge(), Bundle()),
-        (FourMethods(Entropy(1.0, normalized=False)), Logistic(), Bundle()),
+        (FourMethods(rm.L2()), rm.Hinge(), rm.Bundle()),
+        (ConjugateOnly(rm.QNorm(1.5, 2.0)), rm.Logistic(), rm.Bundle()),
+        (FourMethods(rm.QNorm(1.5, 2.0)), rm.Hinge(), rm.Bmrm()),
+        (ConjugateOnly(rm.Elastic(0.3)), rm.Hinge(), rm.Bmrm()),
+        (ConjugateOnly(rm.Entropy(0.25)), rm.Hinge(), rm.Bundle()),
+        (FourMethods(rm.Entropy(1.0, normalized=False)), rm.Logistic(), rm.Bundle()),
     ],
 )
 def test_few_methods_give_the_optimum_of_the_regularizer(given, loss, solver):
     problem = Problem(loss, given.reg, lam=0.05, n=30)
-    problem.check(minimize(Objective(problem.objective().risk, given, 0.05), solver, tol=1e-5), 1e-5)
+    problem.check(rm.minimize(rm.Objective(problem.objective().risk, given, 0.05), solver, tol=1e-5), 1e-5)
 
 
 def test_a_new_regularizer_by_its_conjugate_has_the_optimum_of_cvxpy():
     """Omega(w) = sum_j ((1 + w_j) log(1 + w_j) + (1 - w_j) log(1 - w_j)) / 2 is never written down."""
     import cvxpy as cp
 
-    data = Problem(Absolute(), n=30)
-    result = minimize(Objective(data.objective().risk, LogCosh(), 0.02), Bundle(), tol=1e-7)
+    data = Problem(rm.Absolute(), n=30)
+    result = rm.minimize(rm.Objective(data.objective().risk, LogCosh(), 0.02), rm.Bundle(), tol=1e-7)
     w = cp.Variable(4)
     omega = -cp.sum(cp.entr(1 + w) + cp.entr(1 - w)) / 2
     problem = cp.Problem(cp.Minimize(0.02 * omega + cp.sum(cp.abs(data.X @ w - data.y)) / 30))
@@ -176,37 +176,49 @@ def test_value_subgradient_and_prox_are_those_of_the_conjugate():
         np.testing.assert_allclose(step * np.arctanh(p), v - p, rtol=1e-6, atol=1e-8)
     assert reg.value(np.array([0.5, 1.01, 0.0, 0.0])) == np.inf
     np.testing.assert_allclose(reg.prox(np.array([0.5, 3.0, -4.0, 0.0]), 0.0), [0.5, 1, -1, 0], atol=1e-3)
+    assert pickle.loads(pickle.dumps(reg)).value(w) == reg.value(w)
+
+
+@pytest.mark.parametrize("reg", [rm.QNorm(1.5, 2.0), rm.Entropy(0.25), rm.L2([1.0, 2.0, 3.0, 4.0])], ids=repr)
+def test_differences_are_the_hessian_of_the_conjugate(reg):
+    u, *A = np.random.default_rng(3).standard_normal((4, 4))
+    A = np.array(A)
+    exact = A / reg.weights @ A.T if reg.quadratic else reg.conjugate_hessian_product(u, A)
+    default = as_regularizer(ConjugateOnly(reg)).conjugate_hessian_product(u, A)
+    np.testing.assert_allclose(default, exact, rtol=1e-6, atol=1e-8)
 
 
 # ---------------------------------------------------------------- several outputs and other variables
 @pytest.mark.parametrize(
     ("reg", "repeated"),
     [
-        (GroupLasso(GROUPS), GroupLasso(np.repeat(GROUPS, 3))),
+        (rm.GroupLasso(GROUPS), rm.GroupLasso(np.repeat(GROUPS, 3))),
         (
-            LinearConstraints(L2(), INCREASING, 0.0),
-            LinearConstraints(L2(), np.kron(INCREASING, np.eye(3)), 0.0),
+            rm.LinearConstraints(rm.L2(), INCREASING, 0.0),
+            rm.LinearConstraints(rm.L2(), np.kron(INCREASING, np.eye(3)), 0.0),
         ),
     ],
     ids=["groups", "constraints"],
 )
 def test_settings_of_features_hold_for_all_outputs(reg, repeated):
-    problem = Problem(Softmax(), n=50, p=P)
-    model = LinearClassifier("logistic", regularizer=reg, alpha=0.08, tol=1e-5).fit(problem.X, problem.y)
-    exact = optimum(Softmax(), repeated, problem.X, problem.y, None, 0.08, True)
+    problem = Problem(rm.Softmax(), n=50, p=P)
+    model = rm.LinearClassifier("logistic", regularizer=reg, alpha=0.08, tol=1e-5).fit(problem.X, problem.y)
+    exact = optimum(rm.Softmax(), repeated, problem.X, problem.y, None, 0.08, True)
     assert model.lower_bound_ - 1e-7 <= exact <= model.objective_ + 1e-7
 
 
 def test_settings_are_repeated_per_output():
-    box = repeat_per_output(Box(Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
-    assert box == Box(Elastic(0.5, [1.0, 1.0, 2.0, 2.0]), [0.0, 0.0, -1.0, -1.0], 5.0)
-    entropy = repeat_per_output(Entropy([1.0, 2.0], balanced=True), 2, 6)
-    assert entropy == Entropy([1.0] * 3 + [2.0] * 3, balanced=True)
-    for reg, dim in ((L2(), 4), (L2([1.0, 2.0]), 2), (L2([1.0, 2.0]), 5), (QNorm(), 4)):
+    box = repeat_per_output(rm.Box(rm.Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
+    assert box == rm.Box(rm.Elastic(0.5, [1.0, 1.0, 2.0, 2.0]), [0.0, 0.0, -1.0, -1.0], 5.0)
+    entropy = repeat_per_output(rm.Entropy([1.0, 2.0], balanced=True), 2, 6)
+    assert entropy == rm.Entropy([1.0] * 3 + [2.0] * 3, balanced=True)
+    for reg, dim in ((rm.L2(), 4), (rm.L2([1.0, 2.0]), 2), (rm.L2([1.0, 2.0]), 5), (rm.QNorm(), 4)):
         assert repeat_per_output(reg, 2, dim) is reg
 
 
-@pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3), Box(L2()), QNorm(1.5, 2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "reg", [rm.L2(), rm.L1(), rm.Elastic(0.3), rm.Box(rm.L2()), rm.QNorm(1.5, 2.0)], ids=repr
+)
 def test_free_entries_are_not_penalized(reg):
     rng, free = np.random.default_rng(4), unpenalized_tail(reg, 2)
     assert free.smooth == reg.smooth
@@ -218,30 +230,35 @@ def test_free_entries_are_not_penalized(reg):
     assert free.conjugate(np.ones(5)) == np.inf
     np.testing.assert_array_equal(free.prox(v, 0.7), np.append(reg.prox(v[:3], 0.7), v[3:]))
     assert free.line(w, d)(0.0)[0] == pytest.approx(free.value(w))
-    assert free.scale(Cut(u, 0.3), 0.5) == reg.scale(Cut(u[:3], 0.3), 0.5)
-    assert free.scale(Cut(np.ones(5), 1.0), 0.5) == 0.0
+    assert free.scale(rm.Cut(u, 0.3), 0.5) == reg.scale(rm.Cut(u[:3], 0.3), 0.5)
+    assert free.scale(rm.Cut(np.ones(5), 1.0), 0.5) == 0.0
 
 
 def test_functions_of_scaled_variables():
     sizes, w = np.array([1.0, 10.0]), np.array([2.0, -0.3])
-    assert with_scaled_variables(L2(), np.array([2.0, 3.0])) == L2(weights=[4.0, 9.0])
-    assert with_scaled_variables(QNorm(), np.full(2, 2.0)) is None
-    reg = rescaled(QNorm(1.5), sizes)
-    assert reg.value(w) == QNorm(1.5).value(sizes * w)
-    assert reg.scaled(1 / sizes) == rescaled(QNorm(1.5), np.ones(2)) == QNorm(1.5)
+    assert with_scaled_variables(rm.L2(), np.array([2.0, 3.0])) == rm.L2(weights=[4.0, 9.0])
+    assert with_scaled_variables(rm.QNorm(), np.full(2, 2.0)) is None
+    reg = rescaled(rm.QNorm(1.5), sizes)
+    assert reg.value(w) == rm.QNorm(1.5).value(sizes * w)
+    assert reg.scaled(1 / sizes) == rescaled(rm.QNorm(1.5), np.ones(2)) == rm.QNorm(1.5)
 
 
 # ---------------------------------------------------------------- estimators
 @pytest.mark.parametrize(
-    "reg", [GroupLasso(GROUPS), LinearConstraints(L2(), TOTAL, [-math.inf] * 4 + [1.0], [0.0] * 4 + [1.0])]
+    "reg",
+    [rm.GroupLasso(GROUPS), rm.LinearConstraints(rm.L2(), TOTAL, [-math.inf] * 4 + [1.0], [0.0] * 4 + [1.0])],
 )
 def test_estimators_standardize_save_and_certify(reg, tmp_path):
-    problem = Problem(Squared(), n=50, p=P, units=UNITS)
+    problem = Problem(rm.Squared(), n=50, p=P, units=UNITS)
     X, y = problem.X + np.array([0, 0, 5, 1, 0]), problem.y
-    model = LinearRegressor("squared", regularizer=reg, alpha=0.05, standardize=True).fit(X, y)
-    exact = optimum(Squared(), reg, (X - X.mean(0)) / X.std(0), y, None, 0.05, True)
+    model = rm.LinearRegressor("squared", regularizer=reg, alpha=0.05, standardize=True).fit(X, y)
+    exact = optimum(rm.Squared(), reg, (X - X.mean(0)) / X.std(0), y, None, 0.05, True)
     assert model.lower_bound_ - 1e-7 <= exact <= model.objective_ + 1e-7
-    save_model(model, tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
+    rm.save_model(model, tmp_path / "model")
+    loaded = rm.load_model(tmp_path / "model")
     assert loaded.regularizer == reg
-    assert certify(loaded, X, y).status == "certified"
+    if isinstance(reg, rm.LinearConstraints):  # decreasing, with the sum one
+        w = model.coef_ * X.std(0)
+        assert w.sum() == pytest.approx(1.0, abs=1e-9)
+        assert np.all(np.diff(w) <= 1e-9)
+    assert rm.certify(loaded, X, y).status == "certified"

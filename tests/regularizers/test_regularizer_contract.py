@@ -12,22 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse.linalg import aslinearoperator
 
+import riskmin as rm
 from helpers import Ridge, altered
-from riskmin import (
-    L1,
-    L2,
-    REGULARIZERS,
-    Box,
-    Cut,
-    Elastic,
-    Entropy,
-    GroupLasso,
-    LinearConstraints,
-    Objective,
-    QNorm,
-    Quadratic,
-    get_regularizer,
-)
 from riskmin.testing import check_regularizer
 
 P = 5
@@ -37,43 +23,43 @@ B = RNG.standard_normal((P, P))
 K = B @ B.T / P + np.eye(P)
 GROUPS = ["b", "a", "b", "c", "a"]
 INCREASING = np.diff(np.eye(P), axis=0)
-OPERATOR = Quadratic(aslinearoperator(K), solve=lambda u: np.linalg.solve(K, u))
+OPERATOR = rm.Quadratic(aslinearoperator(K), solve=lambda u: np.linalg.solve(K, u))
 INSTANCES = [
-    *REGULARIZERS.values(),
-    L2(3.0),
-    L1(0.2),
-    Elastic(0.0),
-    Box(L2()),
-    Box(L1(), -1.0, 2.0),
-    Box(Elastic(), 0.5, 2.0),
-    Box(L2(), -2.0, -1.0),
-    Entropy(),
-    Entropy(0.01, normalized=False),
-    Entropy(0.01, balanced=True),
-    QNorm(1.1),
-    QNorm(3.0, 1.5),
-    QNorm(1.5, 4.0),
-    L2(M),
-    L1(M),
-    Elastic(2.0, M),
-    Box(L1(M), LOWER, UPPER),
-    Box(L1(M), -math.inf, UPPER),
-    Box(L2(M), LOWER, math.inf),
-    Entropy(M),
-    Entropy(M, normalized=False, balanced=True),
-    GroupLasso(GROUPS, weights=[1e-3, 2.0, 50.0]),
-    GroupLasso(GROUPS, weights=0.7, ridge=1e-2),
-    GroupLasso(GROUPS, ridge=0.5),
-    Quadratic(K),
-    Quadratic(sp.csr_array(K)),
+    *rm.REGULARIZERS.values(),
+    rm.L2(3.0),
+    rm.L1(0.2),
+    rm.Elastic(0.0),
+    rm.Box(rm.L2()),
+    rm.Box(rm.L1(), -1.0, 2.0),
+    rm.Box(rm.Elastic(), 0.5, 2.0),
+    rm.Box(rm.L2(), -2.0, -1.0),
+    rm.Entropy(),
+    rm.Entropy(0.01, normalized=False),
+    rm.Entropy(0.01, balanced=True),
+    rm.QNorm(1.1),
+    rm.QNorm(3.0, 1.5),
+    rm.QNorm(1.5, 4.0),
+    rm.L2(M),
+    rm.L1(M),
+    rm.Elastic(2.0, M),
+    rm.Box(rm.L1(M), LOWER, UPPER),
+    rm.Box(rm.L1(M), -math.inf, UPPER),
+    rm.Box(rm.L2(M), LOWER, math.inf),
+    rm.Entropy(M),
+    rm.Entropy(M, normalized=False, balanced=True),
+    rm.GroupLasso(GROUPS, weights=[1e-3, 2.0, 50.0]),
+    rm.GroupLasso(GROUPS, weights=0.7, ridge=1e-2),
+    rm.GroupLasso(GROUPS, ridge=0.5),
+    rm.Quadratic(K),
+    rm.Quadratic(sp.csr_array(K)),
     OPERATOR,
 ]
 """Every regularizer by its name, with unusual parameters, and with one setting per feature."""
 CONSTRAINED = [
-    LinearConstraints(L2(), np.ones((1, P)), 1.0, 1.0),
-    LinearConstraints(L2([1e-3, 1.0, 5.0, 2.0, 100.0]), INCREASING, 0.0, [1.0, 2.0, math.inf, 3.0]),
-    LinearConstraints(Box(Elastic(0.2), -1.0, 1.0), RNG.standard_normal((6, P)), upper=0.5),
-    LinearConstraints(L2(), RNG.standard_normal((6, P)) * np.logspace(-6, 6, 6)[:, None], -1.0, 1.0),
+    rm.LinearConstraints(rm.L2(), np.ones((1, P)), 1.0, 1.0),
+    rm.LinearConstraints(rm.L2([1e-3, 1.0, 5.0, 2.0, 100.0]), INCREASING, 0.0, [1.0, 2.0, math.inf, 3.0]),
+    rm.LinearConstraints(rm.Box(rm.Elastic(0.2), -1.0, 1.0), RNG.standard_normal((6, P)), upper=0.5),
+    rm.LinearConstraints(rm.L2(), RNG.standard_normal((6, P)) * np.logspace(-6, 6, 6)[:, None], -1.0, 1.0),
 ]
 each_regularizer = pytest.mark.parametrize("reg", INSTANCES, ids=lambda r: repr(r)[:60])
 
@@ -139,32 +125,32 @@ def wrong_slope(line, w, d):
     return changed
 
 
-CUBE = Box(L2(), -1.0, 1.0)
+CUBE = rm.Box(rm.L2(), -1.0, 1.0)
 WRONG = [
-    (L2(), {"value": lambda v, w: float(w @ w)}, "minimizer"),
-    (L2(), {"grad": lambda g, w: 1.001 * g}, "grad"),
-    (L2(), {"prox": lambda p, v, step: p * (1 + step) / (1 + 1.01 * step)}, "minimizer"),
-    (L2(), {"prox": lambda p, v, step: np.divide(v, 1 + step, out=v)}, "changes its argument"),
-    (Box(L2()), {"prox": lambda p, v, step: p if step else p + 0.1}, "nearest point"),
-    (Box(L2()), {"prox": lambda p, v, step: p if step else v}, "domain"),
-    (L2(), {"conjugate": lambda c, u: 0.998 * c}, "conjugate|Fenchel"),
-    (L2(), {"conjugate": lambda c, u: 1.02 * c}, "value"),
-    (L2(), {"conjugate_grad": lambda w, u: 0.99 * w}, "conjugate_grad"),
-    (L2(), {"scale": lambda s, cut, lam: 1.0}, "another s"),
-    (L2(), {"scale": lambda s, cut, lam: 0.5}, "another s"),
-    (L2(), {"scale": lambda s, cut, lam: 1.5}, "not in"),
-    (L2(), {"line": lambda f, w, d: lambda t: (float(w @ w) / 2, 0.0)}, "line"),
-    (L2(), {"line": lambda f, w, d: lambda t: (f(t)[0], float(w @ d))}, "slope"),
-    (L1(), {"line": wrong_slope}, "too much"),
-    (Elastic(), {"conjugate_hessian_product": lambda H, u, A: 1.01 * H}, "conjugate_hessian_product"),
-    (Elastic(), {"conjugate_hessian_product": lambda H, u, A: A @ A.T}, "conjugate_hessian_product"),
-    (Entropy(), {"conjugate_hessian_product": lambda H, u, A: A @ A.T}, "conjugate_hessian_product"),
-    (Elastic(), {"conjugate_hessian_product": lambda H, u, A: H[:1]}, "shape"),
-    (L2(), {"inverse_metric_product": lambda g, A, a: 1.001 * g}, "inverse_metric_product"),
+    (rm.L2(), {"value": lambda v, w: float(w @ w)}, "minimizer"),
+    (rm.L2(), {"grad": lambda g, w: 1.001 * g}, "grad"),
+    (rm.L2(), {"prox": lambda p, v, step: p * (1 + step) / (1 + 1.01 * step)}, "minimizer"),
+    (rm.L2(), {"prox": lambda p, v, step: np.divide(v, 1 + step, out=v)}, "changes its argument"),
+    (rm.Box(rm.L2()), {"prox": lambda p, v, step: p if step else p + 0.1}, "nearest point"),
+    (rm.Box(rm.L2()), {"prox": lambda p, v, step: p if step else v}, "domain"),
+    (rm.L2(), {"conjugate": lambda c, u: 0.998 * c}, "conjugate|Fenchel"),
+    (rm.L2(), {"conjugate": lambda c, u: 1.02 * c}, "value"),
+    (rm.L2(), {"conjugate_grad": lambda w, u: 0.99 * w}, "conjugate_grad"),
+    (rm.L2(), {"scale": lambda s, cut, lam: 1.0}, "another s"),
+    (rm.L2(), {"scale": lambda s, cut, lam: 0.5}, "another s"),
+    (rm.L2(), {"scale": lambda s, cut, lam: 1.5}, "not in"),
+    (rm.L2(), {"line": lambda f, w, d: lambda t: (float(w @ w) / 2, 0.0)}, "line"),
+    (rm.L2(), {"line": lambda f, w, d: lambda t: (f(t)[0], float(w @ d))}, "slope"),
+    (rm.L1(), {"line": wrong_slope}, "too much"),
+    (rm.Elastic(), {"conjugate_hessian_product": lambda H, u, A: 1.01 * H}, "conjugate_hessian_product"),
+    (rm.Elastic(), {"conjugate_hessian_product": lambda H, u, A: A @ A.T}, "conjugate_hessian_product"),
+    (rm.Entropy(), {"conjugate_hessian_product": lambda H, u, A: A @ A.T}, "conjugate_hessian_product"),
+    (rm.Elastic(), {"conjugate_hessian_product": lambda H, u, A: H[:1]}, "shape"),
+    (rm.L2(), {"inverse_metric_product": lambda g, A, a: 1.001 * g}, "inverse_metric_product"),
     (CUBE, {"reach": lambda t, w, d: 1.01 * t + 0.01}, "ends before"),
     (CUBE, {"reach": lambda t, w, d: math.inf}, "ends before"),
     (CUBE, {"reach": lambda t, w, d: min(t, 1.0)}, "goes on"),
-    (L2(), {"reach": lambda t, w, d: -1.0}, "reach"),
+    (rm.L2(), {"reach": lambda t, w, d: -1.0}, "reach"),
 ]
 
 
@@ -177,7 +163,7 @@ def test_the_contract_refuses_changed_results(base, changes, message):
 def test_the_contract_refuses_a_metric_product_of_no_quadratic_form():
     product = {"inverse_metric_product": lambda self, A, a: A @ self.conjugate_grad(a)}
     with pytest.raises(AssertionError, match="not linear"):
-        check_regularizer(type("Changed", (Elastic,), product)())
+        check_regularizer(type("Changed", (rm.Elastic,), product)())
 
 
 # ---------------------------------------------------------------- properties at any point
@@ -194,7 +180,7 @@ vectors = arrays(float, P, elements=st.floats(-100, 100))
 )
 def test_no_bound_exceeds_the_objective(reg, a, b, lam, size):
     """No other scaling of the cut gives a better bound than `scale`."""
-    cut, obj = Cut(size * a, b), Objective(None, reg, lam)
+    cut, obj = rm.Cut(size * a, b), rm.Objective(None, reg, lam)
     lower = obj.lower(cut)
     for v in (0 * a, a, -a, -3 * b * a):
         w = reg.prox(v, 1.0)
@@ -209,7 +195,7 @@ def test_no_bound_exceeds_the_objective(reg, a, b, lam, size):
 @given(vectors, st.floats(-50, 50), st.floats(1e-3, 1e3))
 def test_the_bound_is_the_minimum_of_the_cut_and_zero(a, b, lam):
     """For L2, max(0, a @ w + b) + lam |w|^2 / 2 is minimal on the line through a."""
-    lower = Objective(None, L2(), lam).lower(Cut(a, b))
+    lower = rm.Objective(None, rm.L2(), lam).lower(rm.Cut(a, b))
     q = float(a @ a)
     if q < 1e-100:
         assert lower == pytest.approx(max(b, 0.0))
@@ -221,8 +207,8 @@ def test_the_bound_is_the_minimum_of_the_cut_and_zero(a, b, lam):
 
 def test_without_a_useful_cut_the_bound_is_the_minimum_of_the_regularizer():
     """R >= 0 and w >= 2 bound J by lam |w|^2 / 2 = 4 lam."""
-    assert Objective(None, Box(L2(), 2.0), 3.0).lower(Cut(np.ones(2), -100.0)) == 12.0
-    assert Objective(None, L2(), 3.0).lower(Cut(np.full(2, np.inf), -1.0)) == 0.0
+    assert rm.Objective(None, rm.Box(rm.L2(), 2.0), 3.0).lower(rm.Cut(np.ones(2), -100.0)) == 12.0
+    assert rm.Objective(None, rm.L2(), 3.0).lower(rm.Cut(np.full(2, np.inf), -1.0)) == 0.0
 
 
 @each_regularizer
@@ -241,15 +227,15 @@ def test_extreme_inputs(reg, size):
         if not reg.polyhedral:
             assert not np.any(np.isnan(reg.conjugate_grad(u)))
         for lam, b in ((1e-8, -1.0), (1e-8, 1e8), (1.0, 1e-12), (1e8, -1.0), (1e8, 1e8)):
-            assert 0 <= reg.scale(Cut(u, b), lam) <= 1
-            assert math.isfinite(Objective(None, reg, lam).lower(Cut(u, b)))
+            assert 0 <= reg.scale(rm.Cut(u, b), lam) <= 1
+            assert math.isfinite(rm.Objective(None, reg, lam).lower(rm.Cut(u, b)))
 
 
 # ---------------------------------------------------------------- dtypes and libraries
 @each_regularizer
 @pytest.mark.parametrize("library", ["float32", pytest.param("torch", marks=pytest.mark.slow)])
 def test_other_arrays_give_the_same_values(reg, library):
-    if isinstance(reg, Quadratic | GroupLasso) and library == "torch":
+    if isinstance(reg, rm.Quadratic | rm.GroupLasso) and library == "torch":
         pytest.skip("settings are of NumPy or SciPy")
     torch = pytest.importorskip("torch") if library == "torch" else None
     rng = np.random.default_rng(5)
@@ -269,9 +255,9 @@ def test_other_arrays_give_the_same_values(reg, library):
     for result, expected in numbers:
         assert result == pytest.approx(expected, rel=rtol, abs=rtol)
     for lam in (0.1, 10.0):
-        scale = reg.scale(Cut(convert(d), 0.7), lam)
-        assert scale == pytest.approx(reg.scale(Cut(d, 0.7), lam), rel=0.05, abs=rtol)
-    if not (torch and isinstance(reg, Entropy | QNorm)):
+        scale = reg.scale(rm.Cut(convert(d), 0.7), lam)
+        assert scale == pytest.approx(reg.scale(rm.Cut(d, 0.7), lam), rel=0.05, abs=rtol)
+    if not (torch and isinstance(reg, rm.Entropy | rm.QNorm)):
         vectors.append((reg.prox(convert(v), 0.5), reg.prox(v, 0.5)))
     if not reg.polyhedral:
         vectors.append((reg.conjugate_grad(convert(u)), reg.conjugate_grad(u)))
@@ -290,7 +276,7 @@ def test_other_arrays_give_the_same_values(reg, library):
 def test_equality_and_files(reg):
     assert reg == reg
     assert hash(reg) == hash(reg)
-    assert reg != L2(0.123)
+    assert reg != rm.L2(0.123)
     assert reg != "L2"
     assert repr(reg).startswith(type(reg).__name__ + "(")
     assert "\n" not in reg.formula
@@ -301,25 +287,25 @@ def test_equality_and_files(reg):
     copy = pickle.loads(pickle.dumps(reg))
     assert copy == reg
     assert copy.conjugate(v) == expected
-    if not isinstance(reg, Quadratic):
-        assert REGULARIZERS.from_dict(json.loads(json.dumps(REGULARIZERS.to_dict(reg)))) == reg
+    if not isinstance(reg, rm.Quadratic):
+        assert rm.REGULARIZERS.from_dict(json.loads(json.dumps(rm.REGULARIZERS.to_dict(reg)))) == reg
 
 
 def test_equality_compares_arrays():
-    assert L1(M) == L1(M.copy())
-    assert L1(M) != L1(2 * M)
-    assert Quadratic(K) == Quadratic(K.copy())
-    assert Quadratic(aslinearoperator(K), solve=OPERATOR.solve) != OPERATOR  # equal to itself only
-    assert L1([1.0, 2.0]) != L1(1.0)
-    assert repr(L2()) == "L2()"
-    assert repr(Box(L1(2.0), -1.0)) == "Box(reg=L1(weights=2.0), lower=-1.0)"
+    assert rm.L1(M) == rm.L1(M.copy())
+    assert rm.L1(M) != rm.L1(2 * M)
+    assert rm.Quadratic(K) == rm.Quadratic(K.copy())
+    assert rm.Quadratic(aslinearoperator(K), solve=OPERATOR.solve) != OPERATOR  # equal to itself only
+    assert rm.L1([1.0, 2.0]) != rm.L1(1.0)
+    assert repr(rm.L2()) == "L2()"
+    assert repr(rm.Box(rm.L1(2.0), -1.0)) == "Box(reg=L1(weights=2.0), lower=-1.0)"
 
 
 def test_settings_cannot_be_written_to():
     weights = np.ones(3)
-    reg = L2(weights)
+    reg = rm.L2(weights)
     weights[0] = 7.0
-    assert reg == L2(np.ones(3))
+    assert reg == rm.L2(np.ones(3))
     with pytest.raises(ValueError, match="read-only"):
         reg.weights[0] = 2.0
 
@@ -327,16 +313,16 @@ def test_settings_cannot_be_written_to():
 @pytest.mark.parametrize(
     ("name", "reg"),
     [
-        ("l1", L1()),
-        ("elastic:eps=2,weights=3", Elastic(2.0, 3.0)),
-        ("qnorm:q=1.2", QNorm(1.2)),
-        ("entropy:prior=0.1", Entropy(0.1, balanced=True)),
-        ("entropy:balanced=0", Entropy()),
-        (L1(2.0), L1(2.0)),
+        ("l1", rm.L1()),
+        ("elastic:eps=2,weights=3", rm.Elastic(2.0, 3.0)),
+        ("qnorm:q=1.2", rm.QNorm(1.2)),
+        ("entropy:prior=0.1", rm.Entropy(0.1, balanced=True)),
+        ("entropy:balanced=0", rm.Entropy()),
+        (rm.L1(2.0), rm.L1(2.0)),
     ],
 )
 def test_get_regularizer(name, reg):
-    assert get_regularizer(name) == reg
+    assert rm.get_regularizer(name) == reg
 
 
 # ---------------------------------------------------------------- special cases
@@ -346,12 +332,12 @@ WEIGHTS = [1.0, 2.0, 0.3, 1.0, 4.0]
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (L2(), QNorm(2.0, 2.0)),
-        (L2(), Elastic(0.0)),
-        (L2(2.0), Quadratic(2.0 * np.eye(P))),
-        (L1(), Box(L1(), -math.inf)),
-        (Elastic(0.7), Box(Elastic(0.7), -math.inf)),
-        (GroupLasso(np.arange(P), weights=WEIGHTS), L1(WEIGHTS)),
+        (rm.L2(), rm.QNorm(2.0, 2.0)),
+        (rm.L2(), rm.Elastic(0.0)),
+        (rm.L2(2.0), rm.Quadratic(2.0 * np.eye(P))),
+        (rm.L1(), rm.Box(rm.L1(), -math.inf)),
+        (rm.Elastic(0.7), rm.Box(rm.Elastic(0.7), -math.inf)),
+        (rm.GroupLasso(np.arange(P), weights=WEIGHTS), rm.L1(WEIGHTS)),
     ],
 )
 def test_special_cases_agree(one, other):
@@ -363,7 +349,7 @@ def test_special_cases_agree(one, other):
 
 
 def test_at_the_bounds_of_a_box():
-    box = Box(L1(), -1.0, 2.0)
+    box = rm.Box(rm.L1(), -1.0, 2.0)
     lower, upper = np.full(3, -1.0), np.full(3, 2.0)
     assert box.value(lower) == 3.0
     assert box.value(upper) == 6.0
@@ -376,7 +362,7 @@ def test_at_the_bounds_of_a_box():
 
 def test_the_proximal_point_of_zeros_and_tiny_numbers():
     """Where the factor of the penalty underflows, 0 / 0 gave NaN."""
-    w = QNorm(q=1.5, power=4.0).prox(np.array([0.0, 1e-265]), 1.0)
+    w = rm.QNorm(q=1.5, power=4.0).prox(np.array([0.0, 1e-265]), 1.0)
     np.testing.assert_allclose(w, [0.0, 1e-265])
 
 
@@ -384,7 +370,7 @@ def test_the_proximal_point_of_zeros_and_tiny_numbers():
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("balanced", [True, False])
 def test_entropies_with_the_smallest_and_largest_priors(prior, normalized, balanced):
-    reg, u = Entropy(prior, normalized, balanced), np.array([0.5, -0.5, 0.0])
+    reg, u = rm.Entropy(prior, normalized, balanced), np.array([0.5, -0.5, 0.0])
     w = reg.conjugate_grad(u)
     assert 0 <= reg.value(w) <= 10 * prior
     assert reg.value(w) == pytest.approx(w @ u - reg.conjugate(u), rel=1e-6)
