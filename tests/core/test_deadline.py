@@ -233,8 +233,8 @@ def multi_output(n):
 
 
 LONG = [
-    (newton, 20_000, 100),
-    (semismooth, 20_000, 300),
+    (newton, 6000, 100),
+    (semismooth, 6000, 300),
     (kernel, 6000, 30),
     (entropy, 600, 200),
     (sweeps, 30_000, 30),
@@ -272,6 +272,50 @@ def test_the_time_limit_ends_the_epochs_of_chains():
         with pytest.raises(OutOfTime):
             limit_in(10 * clock.TICK).call(next, steps)
         assert clock.readings <= 13
+
+
+def linear_programs():
+    """Thousands of columns and an L1 norm: the linear programs of the last cuts take long."""
+    X = np.random.default_rng(0).standard_normal((60, 3000))
+    return rm.Objective(rm.linear_risk(X, np.sign(X[:, 0]), rm.Hinge()), rm.L1(), 1e-5)
+
+
+def same_run(first, second):
+    return (first.w.tobytes(), first.trace[-1]["lower"]) == (second.w.tobytes(), second.trace[-1]["lower"])
+
+
+def test_the_time_limit_ends_linear_programs_and_does_not_change_them():
+    obj, settings = linear_programs(), {"tol": 1e-9, "max_iter": 40}
+    at_iterates = []
+    with ticking_clock() as clock:
+        free = rm.minimize(
+            obj, rm.Bundle(), **settings, callback=lambda it, row: at_iterates.append(clock.readings)
+        )
+    assert same_run(free, rm.minimize(obj, rm.Bundle(), **settings, max_seconds=3600))
+    for after in range(3, 15, 4):
+        with ticking_clock() as clock:
+            limit = at_iterates[32] + after
+            ended = rm.minimize(obj, rm.Bundle(), **settings, max_seconds=limit * clock.TICK)
+        assert ended.status == "max_seconds"
+        assert clock.readings < limit + 40
+        assert ended.lower <= free.value
+        assert ended.value >= free.lower
+        assert ended.value == pytest.approx(obj.value(ended.w), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["columns", "squares"])
+def test_a_run_ended_at_any_check_is_repeated_with_the_same_bits(name):
+    """What the ended run had copied of the columns of X is complete in the next."""
+    y, loss, reg, solver, settings = RUNS[name]
+    obj = rm.Objective(rm.linear_risk(S, y, loss, **settings), reg, 1e-3)
+    with ticking_clock() as clock:
+        expected, n_checks = rm.minimize(obj, solver, tol=1e-5, max_seconds=60), clock.readings
+    for limit in range(1, n_checks, 3):
+        obj = rm.Objective(rm.linear_risk(S, y, loss, **settings), reg, 1e-3)
+        with ticking_clock() as clock:
+            ended = rm.minimize(obj, solver, tol=1e-5, max_seconds=limit * clock.TICK)
+        assert ended.lower <= expected.value
+        assert same_run(expected, rm.minimize(obj, solver, tol=1e-5, max_seconds=60))
 
 
 @pytest.mark.slow

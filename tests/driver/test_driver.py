@@ -41,9 +41,7 @@ def objective(loss=None, **settings):
     [
         (rm.Bundle(keep=2), {"tol": 1e-3}),
         (rm.Bmrm(floor=True), {"nonsmooth": True, "tol": 1e-2}),
-        (rm.LineSearchBmrm(), {"nonsmooth": True, "tol": 1e-2}),
         (rm.Lbfgs(memory=1), {"smooth": True}),
-        (rm.Auto(), {"nonsmooth": True}),
     ],
     ids=repr,
 )

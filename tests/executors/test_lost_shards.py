@@ -9,7 +9,7 @@ import riskmin as rm
 from riskmin.core import ShardCache, ShardStateLost
 from riskmin.executors.base import SerialExecutor
 
-N, P = 45, 4
+N, P = 30, 4
 
 
 class Forgetful(SerialExecutor):
@@ -55,12 +55,12 @@ def test_runs_survive_lost_caches(loss, reg, solver, intercept):
     results = []
     for executor in (rm.Serial(), Forgetful()):
         risk = rm.linear_risk(X, y, loss, fit_intercept=intercept, executor=executor, n_shards=4, **more)
-        results.append(rm.minimize(rm.Objective(risk, reg, 0.01), solver, tol=1e-5))
+        results.append(rm.minimize(rm.Objective(risk, reg, 0.1), solver, tol=1e-4))
     executor_with_shards = getattr(risk, "risk", risk).executor
     assert executor_with_shards.losses > 0
     undisturbed, disturbed = results
     assert undisturbed.status == disturbed.status == "converged"
-    assert abs(undisturbed.value - disturbed.value) <= 1e-5 * undisturbed.value
+    assert abs(undisturbed.value - disturbed.value) <= 1e-4 * undisturbed.value
     assert disturbed.lower <= undisturbed.value * (1 + 1e-12)
     assert undisturbed.lower <= disturbed.value * (1 + 1e-12)
 
