@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from mpi4py import MPI as MPI  # early: if a rank exits before MPI is initialized, the others wait forever
 
 import everywhere
-import riskmin
 import riskmin as rm
 from riskmin.executors.base import SerialExecutor
 from riskmin.testing import check_executor
@@ -117,9 +116,8 @@ def long_sums_have_them():
         w = rng.standard_normal(p)
         expected = SerialExecutor(shards).sum(long_reply, w)
         ordered, fast = (rm.Spmd(ordered=o).place(shards).sum(long_reply, w) for o in (True, False))
-        again = (
-            rm.Spmd(ordered=True).place(shards).sum(long_reply, w)
-        )  # buffers are reused, but not those in use
+        # buffers are reused, but not those in use
+        again = rm.Spmd(ordered=True).place(shards).sum(long_reply, w)
         for x, y, z, u in zip(expected, ordered, fast, again, strict=True):
             assert np.array_equal(x, y), (n, p)
             assert np.array_equal(x, u), (n, p)
@@ -334,9 +332,9 @@ def ranks_that_differ_are_told():
 
 @check
 def other_versions():
-    before = riskmin.__version__
+    before = rm.__version__
     try:
-        riskmin.__version__ = "0.0.1" if ranks.rank == 1 else before
+        rm.__version__ = "0.0.1" if ranks.rank == 1 else before
         raises(
             RuntimeError,
             f"rank 1 runs riskmin 0.0.1, but rank 0 runs {before}",
@@ -346,7 +344,7 @@ def other_versions():
             rm.Spmd(),
         )
     finally:
-        riskmin.__version__ = before
+        rm.__version__ = before
 
 
 # ---------------------------------------------------------------- decisions
@@ -408,9 +406,9 @@ def checkpoints_are_written_once_and_read_by_all():
     same_bits(distributed, resumed, "resumed")
     assert abs(distributed.value - uninterrupted.value) <= 1e-6 * uninterrupted.value
     missing = folder / "no" / "run"
-    raises(riskmin.FileError, "is not a writable folder", rm.minimize, obj, checkpoint=missing)
+    raises(rm.FileError, "is not a writable folder", rm.minimize, obj, checkpoint=missing)
     raises(
-        riskmin.FileError,
+        rm.FileError,
         "belongs to another",
         rm.minimize,
         problem(rm.Logistic(), rm.L2(), ranks),
@@ -442,9 +440,9 @@ def estimators_accept_the_executor():
 
     X, y = table()
     own_rows = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
-    model = clone(riskmin.LinearClassifier(loss="logistic", solver=rm.Lbfgs(), tol=1e-6))
+    model = clone(rm.LinearClassifier(loss="logistic", solver=rm.Lbfgs(), tol=1e-6))
     model.fit(ranks.partition(X[own_rows]), ranks.gather_labels(y[own_rows]))
-    single = riskmin.LinearClassifier(loss="logistic", solver=rm.Lbfgs(), tol=1e-6).fit(X, y)
+    single = rm.LinearClassifier(loss="logistic", solver=rm.Lbfgs(), tol=1e-6).fit(X, y)
     np.testing.assert_allclose(model.coef_, single.coef_, rtol=1e-3)
     for coef in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
         assert np.array_equal(coef, model.coef_)

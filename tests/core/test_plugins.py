@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-import riskmin
 import riskmin as rm
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 
@@ -110,16 +109,16 @@ def data():
 def test_registered_names(package):
     from plugin_package.losses import Cuts, Expectile, Ridge
 
-    riskmin.register_loss("own", Expectile(level=0.8))
-    riskmin.register_regularizer("own", Ridge)
-    riskmin.register_solver("own", Cuts)
-    assert riskmin.get_loss("own").level == 0.8
-    assert riskmin.get_loss("own:level=0.3").level == 0.3
+    rm.register_loss("own", Expectile(level=0.8))
+    rm.register_regularizer("own", Ridge)
+    rm.register_solver("own", Cuts)
+    assert rm.get_loss("own").level == 0.8
+    assert rm.get_loss("own:level=0.3").level == 0.3
     model = rm.LinearRegressor("own", regularizer="own", solver="own", alpha=0.1).fit(*data())
     assert model.result_.status == "converged"
     assert model.result_.solver.startswith("Cuts")
-    riskmin.register_loss("own", Expectile(level=0.7))  # again, under its name
-    assert riskmin.get_loss("own").level == 0.7
+    rm.register_loss("own", Expectile(level=0.7))  # again, under its name
+    assert rm.get_loss("own").level == 0.7
 
 
 @pytest.mark.parametrize(
@@ -133,27 +132,27 @@ def test_registered_names(package):
 )
 def test_names_that_cannot_be_registered(name, loss, message):
     with pytest.raises(ValueError, match=message):
-        riskmin.register_loss(name, loss)
+        rm.register_loss(name, loss)
     assert name == "hinge" or name not in rm.LOSSES
 
 
 def test_entry_points_are_imported_by_name(package):
     assert not is_imported()
     assert "expectile" not in rm.LOSSES
-    assert riskmin.get_loss("expectile:level=0.25").level == 0.25
+    assert rm.get_loss("expectile:level=0.25").level == 0.25
     assert is_imported()
-    assert riskmin.get_loss("high_expectile").level == 0.9  # an object instead of a class
-    assert type(riskmin.get_regularizer("ridge")).__name__ == "Ridge"
-    assert type(riskmin.get_solver("cuts")).__name__ == "Cuts"
+    assert rm.get_loss("high_expectile").level == 0.9  # an object instead of a class
+    assert type(rm.get_regularizer("ridge")).__name__ == "Ridge"
+    assert type(rm.get_solver("cuts")).__name__ == "Cuts"
     with pytest.raises(ValueError, match=r"the names are hinge, .*, broken"):
-        riskmin.get_loss("unknown")
+        rm.get_loss("unknown")
     with pytest.raises(ValueError, match=r"the loss broken cannot be imported \(ZeroDivisionError: division"):
-        riskmin.get_loss("broken")
+        rm.get_loss("broken")
 
 
 def test_classes_by_path(package):
-    assert riskmin.get_loss("plugin_package.losses:Expectile,level=0.9").level == 0.9
-    assert riskmin.get_loss("plugin_package.losses:Expectile").level == 0.5
+    assert rm.get_loss("plugin_package.losses:Expectile,level=0.9").level == 0.9
+    assert rm.get_loss("plugin_package.losses:Expectile").level == 0.5
     for text, message in (
         ("plugin_package.losses:Expectile,slope=1", "Expectile has no parameter slope; it has level"),
         ("plugin_package.losses:Nothing", "cannot be imported .AttributeError"),
@@ -162,14 +161,14 @@ def test_classes_by_path(package):
         (":Class", "cannot be imported .ValueError"),
     ):
         with pytest.raises(ValueError, match=message):
-            riskmin.get_loss(text)
+            rm.get_loss(text)
 
 
 # ---------------------------------------------------------------- model files
 @pytest.mark.parametrize("given", ["expectile:level=0.9", "plugin_package.losses:Expectile,level=0.9", None])
 def test_a_model_imports_code_only_if_asked(package, tmp_path, given):
     X, y = data()
-    loss = riskmin.get_loss("plugin_package.losses:Expectile,level=0.9") if given is None else given
+    loss = rm.get_loss("plugin_package.losses:Expectile,level=0.9") if given is None else given
     path, model = tmp_path / "model", rm.LinearRegressor(loss, alpha=0.1).fit(X, y)
     rm.save_model(model, path)
     rm.LOSSES.pop("expectile", None)
@@ -188,7 +187,7 @@ def test_a_model_imports_code_only_if_asked(package, tmp_path, given):
     for trust in (["plugin_package.losses"], "plugin_package"):
         again = rm.load_model(path, trust=trust)
         assert np.array_equal(again.predict(X), model.predict(X))
-        assert riskmin.get_loss(again.loss).level == 0.9
+        assert rm.get_loss(again.loss).level == 0.9
         assert again.fit(X, y).objective_ == model.objective_
         assert given is None or again.loss == given
 
@@ -203,12 +202,12 @@ def test_registered_losses_are_trusted(package, tmp_path):
     rm.REGULARIZERS.pop("ridge")
     with pytest.raises(rm.FileError, match=r"the loss plugin_package.losses:Expectile is not one of riskmin"):
         rm.load_model(tmp_path / "model")
-    riskmin.register_loss("own", Expectile)
+    rm.register_loss("own", Expectile)
     with pytest.raises(
         rm.FileError, match=r"the regularizer plugin_package.losses:Ridge is not one of riskmin"
     ):
         rm.load_model(tmp_path / "model")
-    riskmin.register_regularizer("own", Ridge)
+    rm.register_regularizer("own", Ridge)
     assert rm.load_model(tmp_path / "model").loss.loss.level == 0.9
 
 
@@ -249,7 +248,7 @@ def test_the_spelling_in_a_file_imports_nothing(package, tmp_path):
     for given in ("plugin_package.losses:Expectile", "expectile"):
         meta["params"]["loss"]["given"] = given
         save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
-        assert rm.load_model(path).loss == riskmin.Huber()
+        assert rm.load_model(path).loss == rm.Huber()
         assert not is_imported()
 
 

@@ -119,9 +119,8 @@ def test_a_finished_run_returns_immediately(tmp_path):
     np.testing.assert_allclose(repeated.cut.a, first.cut.a, atol=1e-12)
     assert [row["value"] for row in repeated.trace] == [row["value"] for row in first.trace]
     assert path.stat().st_mtime_ns == written
-    assert (
-        rm.minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter
-    )  # a smaller tol continues the run
+    # a smaller tol continues the run
+    assert rm.minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter
 
 
 @pytest.mark.parametrize("solver", [None, rm.Bundle()], ids=repr)

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import riskmin
 import riskmin as rm
 from helpers import Problem, echo, pids, shards, size
 
-VERSION = riskmin.__version__
+VERSION = rm.__version__
 SIZES = [1, 2, 3, 4, 5]
 
 
@@ -159,9 +158,7 @@ def test_fits_of_dask_collections(name, client):
     assert columns == {tuple(frames(X)[0]) if name.startswith("frame") else None}
     assert all(part.shape[0] for part in remote.parts)
     expected, result = (
-        rm.minimize(
-            rm.Objective(rm.linear_risk(rows, y, rm.Logistic()), riskmin.L2(), 0.1), rm.Lbfgs(), tol=1e-4
-        )
+        rm.minimize(rm.Objective(rm.linear_risk(rows, y, rm.Logistic()), rm.L2(), 0.1), rm.Lbfgs(), tol=1e-4)
         for rows in (X, remote)
     )
     assert result.status == "converged"
@@ -193,10 +190,10 @@ def test_labels_may_be_collections(client):
     X, y = data()
     remote = rm.DaskExecutor(client).partition(sent(client, np.split(X, 2)))
     frame = dask.dataframe.from_pandas(frames(y[:, None], ())[0], npartitions=2)
-    expected = riskmin.LinearClassifier("logistic", alpha=0.1).fit(X, y).objective_
+    expected = rm.LinearClassifier("logistic", alpha=0.1).fit(X, y).objective_
     for labels in (dask.array.from_array(y, chunks=30), frame["c0"], sent(client, [y])[0]):
         with client.as_current():
-            model = riskmin.LinearClassifier("logistic", alpha=0.1).fit(remote, labels)
+            model = rm.LinearClassifier("logistic", alpha=0.1).fit(remote, labels)
         assert model.objective_ == pytest.approx(expected, rel=2e-3)
 
 
@@ -267,7 +264,7 @@ def test_files_are_read_by_the_workers(client, tmp_path):
 
 # ---------------------------------------------------------------- workers with another riskmin
 def set_version(version):
-    riskmin.__version__ = version
+    rm.__version__ = version
 
 
 def hide(hidden):

@@ -11,7 +11,6 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import riskmin
 import riskmin as rm
 from riskmin.metrics import chunk_counts, mean_ndcg_score
 
@@ -73,9 +72,9 @@ def test_weights_of_zero_are_not_drawn():
 
 def test_a_path_draws_each_weight_against_lam():
     X = np.random.default_rng(0).normal(size=(80, 12))
-    risk = riskmin.linear_risk(X, np.sign(X[:, 3] - 0.5 * X[:, 5]), riskmin.Hinge())
-    lams = riskmin.lam_grid(risk, riskmin.L1(), 6)
-    results = riskmin.path(risk, riskmin.L1(), lams)
+    risk = rm.linear_risk(X, np.sign(X[:, 3] - 0.5 * X[:, 5]), rm.Hinge())
+    lams = rm.lam_grid(risk, rm.L1(), 6)
+    results = rm.path(risk, rm.L1(), lams)
     display = rm.PathDisplay.from_results(results, lams)
     order = np.argsort(lams)
     for j, line in enumerate(display.ax_.lines):
@@ -87,7 +86,7 @@ def test_a_path_draws_each_weight_against_lam():
 
 def test_a_search_draws_the_mean_of_its_folds():
     X, y = load_breast_cancer(return_X_y=True)
-    search = riskmin.LinearClassifierCV(
+    search = rm.LinearClassifierCV(
         "logistic", alphas=[1.0, 1e-3, 1e-1], cv=3, standardize=True, scoring="roc_auc"
     ).fit(X, y)
     ax = rm.AlphaSearchDisplay.from_estimator(search).ax_
@@ -126,7 +125,7 @@ def test_the_ndcg_of_queries_is_drawn_from_the_worst_to_the_best():
     rng = np.random.default_rng(4)
     qid = rng.permutation(np.repeat(["a", "b", "c", "d"], [6, 3, 5, 4]))
     X, y = rng.normal(size=(18, 3)), np.where(qid == "c", 0, rng.integers(0, 4, size=18))
-    ranker = riskmin.LinearRanker("ndcg", alpha=1.0).fit(X, y, qid=qid)
+    ranker = rm.LinearRanker("ndcg", alpha=1.0).fit(X, y, qid=qid)
     display = rm.NdcgDisplay.from_estimator(ranker, X, y, qid=qid, k=3)
     assert display.n_rows.tolist() == [6, 3, 5, 4]
     assert np.isnan(display.ndcg[2])  # no row of this query is relevant
@@ -155,7 +154,7 @@ def test_the_confusion_of_chunks_has_the_counts_as_its_sums():
     for k, count in enumerate(chunk_counts(y_true, y_pred).values()):
         assert (table[k].sum(), table[:, k].sum(), table[k, k]) == count
     # brute force: all pairs of chunks of the same sentence with the same ends
-    spans = [[set(riskmin.metrics.chunks.chunks(s)) for s in y] for y in (y_true, y_pred)]
+    spans = [[set(rm.metrics.chunks.chunks(s)) for s in y] for y in (y_true, y_pred)]
     pairs = [(a, b) for t, p in zip(*spans, strict=True) for a in t for b in p if a[:2] == b[:2]]
     for t, true in enumerate("ABC"):
         for p, predicted in enumerate("ABC"):
@@ -174,7 +173,7 @@ def test_the_confusion_of_chunks_has_the_counts_as_its_sums():
 def test_a_tagger_gives_the_confusion_of_its_predictions():
     X = [[["w=the"], ["w=dog"], ["w=runs"]], [["w=a"], ["w=cat"], ["w=sleeps"]]]
     y = [["B-NP", "I-NP", "B-VP"], ["B-NP", "I-NP", "B-VP"]]
-    tagger = riskmin.ChainTagger("chain_crf", alpha=1e-2).fit(X, y)
+    tagger = rm.ChainTagger("chain_crf", alpha=1e-2).fit(X, y)
     display = rm.ChunkConfusionDisplay.from_estimator(tagger, X, y)
     assert display.confusion_matrix.tolist() == [[2, 0, 0], [0, 2, 0], [0, 0, 0]]
 

@@ -85,10 +85,8 @@ def test_agrees_with_scikit_learn():
     from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 
     X, y, _ = problem(rm.Squared(), n=60, p=8)
-    risk, options = (
-        rm.linear_risk(X, y, rm.Squared(), fit_intercept=True),
-        {"tol": 1e-12, "max_iter": 100_000},
-    )
+    risk = rm.linear_risk(X, y, rm.Squared(), fit_intercept=True)
+    options = {"tol": 1e-12, "max_iter": 100_000}
     alpha, l1_ratio = 0.1, 0.7
     ridge = alpha * (1 - l1_ratio)
     for obj, peer in (
@@ -106,9 +104,8 @@ def test_agrees_with_scikit_learn():
     model = LogisticRegression(
         C=1 / (60 * lam), l1_ratio=1.0, solver="saga", fit_intercept=False, tol=1e-10, max_iter=100_000
     ).fit(X, y)
-    result = rm.minimize(
-        rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L1(), lam), rm.CoordinateDescent(), tol=1e-12
-    )
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L1(), lam)
+    result = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-12)
     np.testing.assert_allclose(result.w, model.coef_[0], atol=1e-5)
 
 
@@ -140,8 +137,9 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("loss", "reg"), [(rm.Squared(), rm.L1()), (rm.Logistic(), rm.Elastic())], ids=repr)
-@pytest.mark.parametrize("p", [50, 400])
+@pytest.mark.parametrize(
+    ("loss", "reg", "p"), [(rm.Squared(), rm.L1(), 50), (rm.Logistic(), rm.Elastic(), 400)], ids=repr
+)
 def test_storage_formats_agree(loss, reg, p):
     X, y = wide(p=p)
     X = X.astype(np.float32).astype(float)
@@ -162,19 +160,15 @@ def test_few_sparse_columns_take_few_steps(loss):
     levels = np.array([0, 3, 11]) + np.column_stack([rng.integers(0, k, n) for k in (3, 8, 20)])
     X = sp.csr_array((np.ones(3 * n), levels.ravel(), np.arange(n + 1) * 3), shape=(n, 31))
     z = X @ rng.standard_normal(31)
-    y = (
-        z + rng.standard_normal(n)
-        if loss == rm.Squared()
-        else np.where(z + rng.logistic(size=n) > 0, 1.0, -1.0)
-    )
+    targets, signs = z + rng.standard_normal(n), np.where(z + rng.logistic(size=n) > 0, 1.0, -1.0)
+    y = targets if loss == rm.Squared() else signs
     dense, sparse = (
         rm.Objective(rm.linear_risk(A, y, loss, fit_intercept=True), rm.L1(), 3e-4) for A in (X.toarray(), X)
     )
     result = rm.minimize(sparse, rm.CoordinateDescent(), tol=1e-6)
     assert result.status == "converged"
-    assert result.value == pytest.approx(
-        rm.minimize(dense, rm.CoordinateDescent(), tol=1e-10).value, rel=2e-6
-    )
+    best = rm.minimize(dense, rm.CoordinateDescent(), tol=1e-10)
+    assert result.value == pytest.approx(best.value, rel=2e-6)
     assert result.n_iter <= (2 if loss == rm.Squared() else 4)
 
 

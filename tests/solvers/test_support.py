@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg as spl
 
-import riskmin
 import riskmin as rm
 from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, QUERIES, Problem, lengths
 from reference import optimum
@@ -39,7 +38,7 @@ def regularizers(dim):
         "free balanced Entropy": rm.Entropy(0.5, normalized=False, balanced=True),
     }
     classes = {type(reg) for reg in special.values()}
-    others = {name: reg for name, reg in riskmin.REGULARIZERS.items() if type(reg) not in classes}
+    others = {name: reg for name, reg in rm.REGULARIZERS.items() if type(reg) not in classes}
     return special | others
 
 
@@ -64,7 +63,7 @@ SETTINGS = {
 }
 REFERENCE_ACCURACY = 2e-8
 """The accuracy of the reference optima."""
-NAMES = "|".join(n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterates"))
+NAMES = "|".join(n for n in dir(rm) if hasattr(getattr(rm, n), "iterates"))
 
 
 @cache

@@ -156,24 +156,6 @@ def test_a_check_of_sparse_rows_equals_an_oracle_call(loss):
         assert it.cut.b <= b + 1e-15
 
 
-@pytest.mark.parametrize("solver", [rm.DualCoordinateAscent(), rm.DualGaussSeidel()], ids=repr)
-@pytest.mark.parametrize("stored", [sp.csr_array, sp.csc_array])
-def test_duplicate_entries_are_summed(solver, stored):
-    """SciPy sums duplicate entries of a row; the squares of the parts do not sum to the square."""
-    rng = np.random.default_rng(0)
-    D = rng.standard_normal((40, 3))
-    parts = np.repeat(D.ravel() / 6, 6)
-    X = sp.csr_array((parts, np.tile(np.repeat(np.arange(3), 6), 40), np.arange(0, 721, 18)), shape=(40, 3))
-    y = np.where(D[:, 0] + 0.5 * rng.standard_normal(40) > 0, 1.0, -1.0)
-    objectives = [rm.Objective(rm.linear_risk(A, y, rm.Squared()), rm.L2(), 0.1) for A in (stored(X), D)]
-    # the iterates of gradient steps come from searches that rounding may end sooner: compare the multipliers
-    for one, other in zip(
-        *(islice(solver.iterates(obj, np.zeros(3)), 10) for obj in objectives), strict=True
-    ):
-        np.testing.assert_allclose(one.state()["u"], other.state()["u"], rtol=1e-9, atol=1e-13)
-        assert one.value == pytest.approx(other.value, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     "options", [{"damping": 0.3}, {"damping": 1.5}, {"shrink": False}, {"shuffle": False}], ids=str
 )
