@@ -16,31 +16,12 @@ import scipy.sparse as sp
 from mpi4py import MPI as MPI  # early: if a rank exits before MPI is initialized, the others wait forever
 
 import everywhere
-import riskmin
-from riskmin import (
-    L1,
-    L2,
-    Bundle,
-    Checkpoint,
-    Hinge,
-    InMemoryPartition,
-    Lbfgs,
-    Logistic,
-    Objective,
-    PartitionedMatrix,
-    Serial,
-    Shard,
-    Spmd,
-    as_matrix,
-    linear_risk,
-    minimize,
-    path,
-)
+import riskmin as rm
 from riskmin.executors.base import SerialExecutor
 from riskmin.testing import check_executor
 
 CHECKS = {}
-ranks = Spmd()
+ranks = rm.Spmd()
 
 
 def check(f):
@@ -68,13 +49,13 @@ def table(n=240, p=7, seed=0):
 def problem(loss, reg, executor):
     """An objective on 5 shards of the given executor."""
     X, y = table()
-    return Objective(linear_risk(X, y, loss, executor=executor, n_shards=5), reg, 0.01)
+    return rm.Objective(rm.linear_risk(X, y, loss, executor=executor, n_shards=5), reg, 0.01)
 
 
 # ---------------------------------------------------------------- bit-equal results
 @check
 def contract():
-    check_executor(Spmd())
+    check_executor(rm.Spmd())
     check_executor(ranks)
 
 
@@ -82,7 +63,7 @@ def contract():
 def fits_have_the_bits_of_one_process():
     for name in everywhere.PROBLEMS:
         distributed = everywhere.solve(name, ranks)
-        local = everywhere.solve(name, everywhere.RemoteExecutor(Serial))
+        local = everywhere.solve(name, everywhere.RemoteExecutor(rm.Serial))
         assert distributed.tobytes() == local.tobytes(), name
         for rank, bits in enumerate(ranks.communicator.exchange("compare", 0, lambda d=distributed: d)):
             assert np.array_equal(bits, distributed), f"{name}: rank {rank} has another result"
@@ -114,7 +95,8 @@ def same_bits(distributed, local, name):
 def a_path_has_the_bits_of_one_process():
     lams = [0.1, 0.01, 0.001]
     distributed, local = (
-        path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, RemoteSerial)
+        rm.path(problem(rm.Logistic(), rm.L1(), e).risk, rm.L1(), lams, tol=1e-6)
+        for e in (ranks, RemoteSerial)
     )
     for k, lam in enumerate(lams):
         same_bits(distributed[k], local[k], f"lam={lam}")
@@ -130,13 +112,12 @@ def long_reply(shard, w):
 def long_sums_have_them():
     rng = np.random.default_rng(1)
     for n, p in [(1, 50), (1, 5000), (2, 1500), (7, 5000), (9, 2001)]:
-        shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), rng.random(2), {}) for _ in range(n)]
+        shards = [rm.Shard(rm.as_matrix(np.ones((2, 2))), np.ones(2), rng.random(2), {}) for _ in range(n)]
         w = rng.standard_normal(p)
         expected = SerialExecutor(shards).sum(long_reply, w)
-        ordered, fast = (Spmd(ordered=o).place(shards).sum(long_reply, w) for o in (True, False))
-        again = (
-            Spmd(ordered=True).place(shards).sum(long_reply, w)
-        )  # buffers are reused, but not those in use
+        ordered, fast = (rm.Spmd(ordered=o).place(shards).sum(long_reply, w) for o in (True, False))
+        # buffers are reused, but not those in use
+        again = rm.Spmd(ordered=True).place(shards).sum(long_reply, w)
         for x, y, z, u in zip(expected, ordered, fast, again, strict=True):
             assert np.array_equal(x, y), (n, p)
             assert np.array_equal(x, u), (n, p)
@@ -148,18 +129,18 @@ def long_sums_have_them():
 @check
 def unordered_sums_agree_up_to_rounding():
     for name, make in everywhere.PROBLEMS.items():
-        fast, local = (make(e).risk for e in (Spmd(ordered=False), Serial))
+        fast, local = (make(e).risk for e in (rm.Spmd(ordered=False), rm.Serial))
         w = np.random.default_rng(2).standard_normal(local.dim)
         (v, g), (value, grad) = fast(w), local(w)
         assert abs(v - value) <= 1e-12 * abs(value), name
         np.testing.assert_allclose(g, grad, rtol=0, atol=1e-12 * np.abs(grad).max())
-    assert minimize(everywhere.PROBLEMS["hinge"](Spmd(ordered=False)), tol=1e-6).status == "converged"
+    assert rm.minimize(everywhere.PROBLEMS["hinge"](rm.Spmd(ordered=False)), tol=1e-6).status == "converged"
 
 
 @check
 def replies_of_any_length_and_kind_arrive():
     executor = ranks.place(
-        [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(k + 1), np.ones(k + 1), {}) for k in range(5)]
+        [rm.Shard(rm.as_matrix(np.ones((k + 1, 2))), np.ones(k + 1), np.ones(k + 1), {}) for k in range(5)]
     )
     for n in (0, 1, 50, 60, 500, 100_000):
         replies = executor.map(lambda s, n: (np.full(n, s.X.shape[0]), "x" * n, None), n)
@@ -185,14 +166,18 @@ def rows_of_each_rank():
         labels = ranks.gather_labels(y[own_rows])
         assert np.array_equal(labels, y)
         assert ranks.gather_labels(None) is None
-        distributed = minimize(
-            Objective(linear_risk(partitioned, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6
+        distributed = rm.minimize(
+            rm.Objective(rm.linear_risk(partitioned, labels, rm.Hinge()), rm.L2(), 0.01),
+            rm.Bundle(),
+            tol=1e-6,
         )
         parts = [
-            InMemoryPartition(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)
+            rm.InMemoryPartition(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)
         ]
-        single = linear_risk(PartitionedMatrix(parts), labels, Hinge(), executor=RemoteSerial)
-        same_bits(distributed, minimize(Objective(single, L2(), 0.01), Bundle(), tol=1e-6), str(kind))
+        single = rm.linear_risk(rm.PartitionedMatrix(parts), labels, rm.Hinge(), executor=RemoteSerial)
+        same_bits(
+            distributed, rm.minimize(rm.Objective(single, rm.L2(), 0.01), rm.Bundle(), tol=1e-6), str(kind)
+        )
     names = ranks.gather_labels(np.array(["a", "bb"])[: 1 + ranks.rank % 2])
     assert names.tolist()[:2] == ["a", "a"]
 
@@ -203,8 +188,8 @@ def a_rank_may_have_no_rows():
     own_rows = X if ranks.rank == 1 else X[:0]
     partitioned = ranks.partition(own_rows)
     labels = ranks.gather_labels(y if ranks.rank == 1 else y[:0])
-    distributed = linear_risk(partitioned, labels, Logistic())(np.ones(7))
-    local = linear_risk(X, y, Logistic())(np.ones(7))
+    distributed = rm.linear_risk(partitioned, labels, rm.Logistic())(np.ones(7))
+    local = rm.linear_risk(X, y, rm.Logistic())(np.ones(7))
     assert distributed[0] == local[0]
     assert np.array_equal(distributed[1], local[1])
 
@@ -216,7 +201,9 @@ def rows_with_errors_are_refused():
     raises(ValueError, words, ranks.partition, X if ranks.rank != 1 else X[:, :6])
     raises(ValueError, "rank 1 gives None", ranks.gather_labels, None if ranks.rank == 1 else y)
     X = np.where(ranks.rank == 1, np.nan, X)
-    raises(ValueError, "X of rank 1: ", linear_risk, ranks.partition(X), ranks.gather_labels(y), Hinge())
+    raises(
+        ValueError, "X of rank 1: ", rm.linear_risk, ranks.partition(X), ranks.gather_labels(y), rm.Hinge()
+    )
     raises(ValueError, "is in the memory of that rank only", ranks.partition(y[:, None]).whole)
 
 
@@ -224,14 +211,14 @@ def rows_with_errors_are_refused():
 def parts_are_read_by_their_ranks_only():
     read = []
 
-    class Part(InMemoryPartition):
+    class Part(rm.InMemoryPartition):
         def read(self):
             read.append(self.name)
             return self.X
 
     X, y = table(60)
     parts = [Part(X[k : k + 10], str(k)) for k in range(0, 60, 10)]
-    risk = linear_risk(PartitionedMatrix(parts), y, Hinge(), executor=ranks)
+    risk = rm.linear_risk(rm.PartitionedMatrix(parts), y, rm.Hinge(), executor=ranks)
     risk(np.zeros(7))
     names_by_rank = ranks.communicator.exchange("compare", 0, lambda: read)
     assert [name for names in names_by_rank for name in names] == [str(k) for k in range(0, 60, 10)]
@@ -248,10 +235,10 @@ def stored_rows_are_read_by_all():
     file = Path(FOLDER) / "rows.rsk"
     ranks.on_root(lambda: save(file, [(X, y)]))
     data = load_partitioned(file, executor=ranks)
-    distributed = linear_risk(data.X, data.y, Logistic())
+    distributed = rm.linear_risk(data.X, data.y, rm.Logistic())
     assert len(distributed.executor.owner) == 2
     assert len(distributed.executor.shards) < 2
-    local = linear_risk(X, y, Logistic())
+    local = rm.linear_risk(X, y, rm.Logistic())
     (v, g), (value, grad) = (risk(np.linspace(-1, 1, 40)) for risk in (distributed, local))
     assert v == value
     assert np.array_equal(g, grad)
@@ -266,7 +253,7 @@ class Awkward(Exception):
 @check
 def errors_at_one_rank_reach_all():
     executor = ranks.place(
-        [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(1), np.ones(1), {}) for k in range(5)]
+        [rm.Shard(rm.as_matrix(np.ones((k + 1, 2))), np.ones(1), np.ones(1), {}) for k in range(5)]
     )
 
     def fail(shard, n):
@@ -293,34 +280,34 @@ def errors_between_calls_reach_all():
         if ranks.rank == ranks.size - 1 and row["iteration"] == 3:
             raise OSError("the disk of one rank is full")
 
-    raises(OSError, "disk of one rank", minimize, problem(Hinge(), L2(), ranks), callback=callback)
+    raises(OSError, "disk of one rank", rm.minimize, problem(rm.Hinge(), rm.L2(), ranks), callback=callback)
 
-    class Odd(Bundle):
+    class Odd(rm.Bundle):
         def iterates(self, obj, w0):
             for k, it in enumerate(super().iterates(obj, w0)):
                 if k == 3 and ranks.rank == 1:
                     raise MemoryError("at one rank")
                 yield it
 
-    raises(MemoryError, "at one rank", minimize, problem(Hinge(), L2(), ranks), Odd(), tol=1e-9)
+    raises(MemoryError, "at one rank", rm.minimize, problem(rm.Hinge(), rm.L2(), ranks), Odd(), tol=1e-9)
 
     def block():
         with ranks.synchronized():
             if ranks.rank == 0:
                 raise FileNotFoundError("rank 0 has no such file")
-            problem(Hinge(), L2(), ranks)
+            problem(rm.Hinge(), rm.L2(), ranks)
 
     raises(FileNotFoundError, "rank 0 has no such file", block)
-    raises(ValueError, "tol must be", minimize, problem(Hinge(), L2(), ranks), tol=-1)
+    raises(ValueError, "tol must be", rm.minimize, problem(rm.Hinge(), rm.L2(), ranks), tol=-1)
 
 
 @check
 def ranks_that_differ_are_told():
-    obj = problem(Hinge(), L2(), ranks)
+    obj = problem(rm.Hinge(), rm.L2(), ranks)
     w = np.ones(7)
     w[3] += (ranks.rank == 1) * 2**-52
     raises(RuntimeError, "rank 1 came to 'value_grad' with other numbers than rank 0", obj.risk, w)
-    two = Spmd().place([Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {})] * 3)
+    two = rm.Spmd().place([rm.Shard(rm.as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {})] * 3)
     one, other = (lambda s: 1), (lambda s: 2)
     other.__name__ = "other"
     raises(RuntimeError, "rank 1 came to 'other'", two.map, other if ranks.rank == 1 else one)
@@ -329,35 +316,35 @@ def ranks_that_differ_are_told():
     raises(
         RuntimeError,
         "rank 1 came to 'shards in order' with other",
-        linear_risk,
+        rm.linear_risk,
         X,
         y,
-        Hinge(),
+        rm.Hinge(),
         executor=ranks,
     )
     for odd_rank in range(2):  # one rank is in a fit, the others are not: none is left waiting
-        fit, second = problem(Hinge(), L2(), Spmd()), Spmd()
+        fit, second = problem(rm.Hinge(), rm.L2(), rm.Spmd()), rm.Spmd()
         if ranks.rank == odd_rank:
-            raises(RuntimeError, "came to", minimize, fit)
+            raises(RuntimeError, "came to", rm.minimize, fit)
         else:
             raises(RuntimeError, "came to", second.gather_labels, np.ones(2))
 
 
 @check
 def other_versions():
-    before = riskmin.__version__
+    before = rm.__version__
     try:
-        riskmin.__version__ = "0.0.1" if ranks.rank == 1 else before
+        rm.__version__ = "0.0.1" if ranks.rank == 1 else before
         raises(
             RuntimeError,
             f"rank 1 runs riskmin 0.0.1, but rank 0 runs {before}",
             problem,
-            Hinge(),
-            L2(),
-            Spmd(),
+            rm.Hinge(),
+            rm.L2(),
+            rm.Spmd(),
         )
     finally:
-        riskmin.__version__ = before
+        rm.__version__ = before
 
 
 # ---------------------------------------------------------------- decisions
@@ -368,9 +355,9 @@ def time_limits_agree():
     def slow(it, row):
         time.sleep(0.002 * ranks.rank)
 
-    obj = problem(Hinge(), L2(), ranks)
+    obj = problem(rm.Hinge(), rm.L2(), ranks)
     for limit in (0.0, 0.02, 0.05 + 0.03 * ranks.rank):
-        result = minimize(obj, Bundle(), tol=0.0, max_seconds=limit, callback=slow)
+        result = rm.minimize(obj, rm.Bundle(), tol=0.0, max_seconds=limit, callback=slow)
         assert result.status in ("max_seconds", "stalled")
         traces = ranks.communicator.exchange("compare", 0, lambda r=result: r.trace)
         assert all(trace == traces[0] for trace in traces)
@@ -378,9 +365,11 @@ def time_limits_agree():
 
 @check
 def callbacks_agree():
-    obj = problem(Hinge(), L2(), ranks)
+    obj = problem(rm.Hinge(), rm.L2(), ranks)
     for rank in range(ranks.size):
-        result = minimize(obj, Bundle(), tol=1e-12, callback=lambda it, row, rank=rank: ranks.rank == rank)
+        result = rm.minimize(
+            obj, rm.Bundle(), tol=1e-12, callback=lambda it, row, rank=rank: ranks.rank == rank
+        )
         assert result.status == ("converged" if rank else "interrupted")
 
 
@@ -392,7 +381,7 @@ def ctrl_c_at_one_rank_stops_all():
         if row["iteration"] == 4 and ranks.rank == ranks.size - 1:
             signal.raise_signal(signal.SIGINT)
 
-    result = minimize(problem(Hinge(), L2(), ranks), Bundle(), tol=1e-12, callback=interrupt)
+    result = rm.minimize(problem(rm.Hinge(), rm.L2(), ranks), rm.Bundle(), tol=1e-12, callback=interrupt)
     assert (result.status, result.n_iter) == ("interrupted", 4)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -401,34 +390,38 @@ def ctrl_c_at_one_rank_stops_all():
 def checkpoints_are_written_once_and_read_by_all():
     folder = Path(FOLDER) / "runs"
     ranks.on_root(folder.mkdir)
-    obj, file = problem(Hinge(), L2(), ranks), folder / "run"
-    uninterrupted = minimize(obj, Bundle(), tol=1e-6)
-    first = minimize(obj, Bundle(), tol=1e-6, max_iter=4, checkpoint=Checkpoint(file, every=0.0))
+    obj, file = problem(rm.Hinge(), rm.L2(), ranks), folder / "run"
+    uninterrupted = rm.minimize(obj, rm.Bundle(), tol=1e-6)
+    first = rm.minimize(obj, rm.Bundle(), tol=1e-6, max_iter=4, checkpoint=rm.Checkpoint(file, every=0.0))
     assert first.status == "max_iter"
     assert ranks.broadcast_from_root(lambda: len(list(folder.iterdir()))) == 1
     # resume with another number of ranks: one
-    single = problem(Hinge(), L2(), Serial)
+    single = problem(rm.Hinge(), rm.L2(), rm.Serial)
     copies = folder / f"copy-{ranks.rank}"
     copies.write_bytes(file.read_bytes())
-    resumed = minimize(single, Bundle(), tol=1e-6, checkpoint=copies)
-    distributed = minimize(obj, Bundle(), tol=1e-6, checkpoint=file)
+    resumed = rm.minimize(single, rm.Bundle(), tol=1e-6, checkpoint=copies)
+    distributed = rm.minimize(obj, rm.Bundle(), tol=1e-6, checkpoint=file)
     assert distributed.status == "converged"
     assert distributed.trace[:4] == first.trace
     same_bits(distributed, resumed, "resumed")
     assert abs(distributed.value - uninterrupted.value) <= 1e-6 * uninterrupted.value
     missing = folder / "no" / "run"
-    raises(riskmin.FileError, "is not a writable folder", minimize, obj, checkpoint=missing)
+    raises(rm.FileError, "is not a writable folder", rm.minimize, obj, checkpoint=missing)
     raises(
-        riskmin.FileError, "belongs to another", minimize, problem(Logistic(), L2(), ranks), checkpoint=file
+        rm.FileError,
+        "belongs to another",
+        rm.minimize,
+        problem(rm.Logistic(), rm.L2(), ranks),
+        checkpoint=file,
     )
 
 
 # ---------------------------------------------------------------- settings
 @check
 def settings_can_be_copied():
-    assert repr(copy.deepcopy(Spmd(ordered=False))) == "Spmd(ordered=False)"
-    assert pickle.loads(pickle.dumps(Spmd(ordered=False))).ordered is False
-    executor = problem(Hinge(), L2(), ranks).risk.executor
+    assert repr(copy.deepcopy(rm.Spmd(ordered=False))) == "Spmd(ordered=False)"
+    assert pickle.loads(pickle.dumps(rm.Spmd(ordered=False))).ordered is False
+    executor = problem(rm.Hinge(), rm.L2(), ranks).risk.executor
     raises(TypeError, "cannot be pickled", pickle.dumps, executor)
     raises(TypeError, "cannot be pickled", copy.deepcopy, executor)
 
@@ -436,8 +429,8 @@ def settings_can_be_copied():
 @check
 def other_communicators():
     half = ranks.ranks.Split(ranks.rank % 2)
-    result = minimize(problem(Hinge(), L2(), Spmd(half)), Bundle(), tol=1e-6)
-    same_bits(result, minimize(problem(Hinge(), L2(), Serial), Bundle(), tol=1e-6), "half")
+    result = rm.minimize(problem(rm.Hinge(), rm.L2(), rm.Spmd(half)), rm.Bundle(), tol=1e-6)
+    same_bits(result, rm.minimize(problem(rm.Hinge(), rm.L2(), rm.Serial), rm.Bundle(), tol=1e-6), "half")
     half.Free()
 
 
@@ -447,9 +440,9 @@ def estimators_accept_the_executor():
 
     X, y = table()
     own_rows = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
-    model = clone(riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6))
+    model = clone(rm.LinearClassifier(loss="logistic", solver=rm.Lbfgs(), tol=1e-6))
     model.fit(ranks.partition(X[own_rows]), ranks.gather_labels(y[own_rows]))
-    single = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
+    single = rm.LinearClassifier(loss="logistic", solver=rm.Lbfgs(), tol=1e-6).fit(X, y)
     np.testing.assert_allclose(model.coef_, single.coef_, rtol=1e-3)
     for coef in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
         assert np.array_equal(coef, model.coef_)

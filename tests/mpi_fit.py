@@ -14,21 +14,7 @@ if len(sys.argv) > 1:
 
 import numpy as np
 
-from riskmin import (
-    L2,
-    Bundle,
-    Checkpoint,
-    Hinge,
-    Objective,
-    Processes,
-    Risk,
-    Serial,
-    Shard,
-    SingleOutput,
-    Threads,
-    as_matrix,
-    minimize,
-)
+import riskmin as rm
 from riskmin.executors import as_backend
 
 TOL = 1e-6
@@ -56,8 +42,10 @@ def objective(executor):
     X = rng.standard_normal((400, 40))
     y = np.where(X[:, 0] + rng.standard_normal(400) > 0, 1.0, -1.0)
     c = np.full(100, 1 / 400)
-    shards = [Shard(as_matrix(Rows(X[k : k + 100])), y[k : k + 100], c, {}) for k in range(0, 400, 100)]
-    return Objective(Risk(Hinge(), SingleOutput(), as_backend(executor).place(shards), 40), L2(), 1e-5)
+    shards = [rm.Shard(rm.as_matrix(Rows(X[k : k + 100])), y[k : k + 100], c, {}) for k in range(0, 400, 100)]
+    return rm.Objective(
+        rm.Risk(rm.Hinge(), rm.SingleOutput(), as_backend(executor).place(shards), 40), rm.L2(), 1e-5
+    )
 
 
 def fit(executor, file):
@@ -70,7 +58,9 @@ def fit(executor, file):
         time.sleep(PAUSE)
 
     obj = objective(executor)
-    result = minimize(obj, Bundle(), tol=TOL, callback=callback, checkpoint=Checkpoint(file, every=0.0))
+    result = rm.minimize(
+        obj, rm.Bundle(), tol=TOL, callback=callback, checkpoint=rm.Checkpoint(file, every=0.0)
+    )
     if getattr(obj.risk.executor, "rank", 0) == 0:
         names = ("status", "value", "lower", "n_iter")
         # in one call, since lines of two ranks may mix otherwise
@@ -80,7 +70,11 @@ def fit(executor, file):
 
 def serve():
     """Fork a fit for each line, and print its exit code."""
-    executors = {"serial": Serial(), "threads": Threads(n_workers=2), "processes": Processes(n_workers=2)}
+    executors = {
+        "serial": rm.Serial(),
+        "threads": rm.Threads(n_workers=2),
+        "processes": rm.Processes(n_workers=2),
+    }
     for line in sys.stdin:
         kind, file = line.split()
         pid = os.fork()

@@ -10,23 +10,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+import riskmin as rm
 from helpers import blas_thread_counts
-from riskmin import (
-    L2,
-    Bundle,
-    Hinge,
-    KernelClassifier,
-    LinearClassifier,
-    LinearClassifierCV,
-    Logistic,
-    Objective,
-    Processes,
-    Serial,
-    Shard,
-    Threads,
-    linear_risk,
-    minimize,
-)
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import blas_threads
 
@@ -52,23 +37,25 @@ def during(fit):
     return counts[0] if counts.count(counts[0]) == len(counts) else counts
 
 
-@pytest.mark.parametrize("executor", [Serial(), Threads(n_workers=2)], ids=type)
+@pytest.mark.parametrize("executor", [rm.Serial(), rm.Threads(n_workers=2)], ids=type)
 def test_a_run_has_one_thread_and_restores_what_was_set(two, executor):
-    obj = Objective(linear_risk(X, y, Hinge(), executor=executor, n_shards=2, fit_intercept=True), L2(), 0.1)
-    assert during(lambda callback: minimize(obj, callback=callback)) == {1}
+    obj = rm.Objective(
+        rm.linear_risk(X, y, rm.Hinge(), executor=executor, n_shards=2, fit_intercept=True), rm.L2(), 0.1
+    )
+    assert during(lambda callback: rm.minimize(obj, callback=callback)) == {1}
     assert set(blas_thread_counts()) == {2}
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 def test_an_estimator_has_one_thread_and_restores_what_was_set(two, n_jobs):
-    model = LinearClassifier(n_jobs=n_jobs)
+    model = rm.LinearClassifier(n_jobs=n_jobs)
     assert during(lambda callback: model.set_params(callback=callback).fit(X, y)) == {1}
     assert set(blas_thread_counts()) == {2}
 
 
 def test_kernel_machines_and_user_risks_keep_their_threads(two):
     """Kernel machines compute large products, and the work of a user's risk is unknown."""
-    model = KernelClassifier()
+    model = rm.KernelClassifier()
     assert during(lambda callback: model.set_params(callback=callback).fit(X, y)) == {2}
 
     class Risk:
@@ -77,7 +64,7 @@ def test_kernel_machines_and_user_risks_keep_their_threads(two):
         def __call__(self, w):
             return 0.5 * float((w - 1) @ (w - 1)), w - 1
 
-    assert during(lambda callback: minimize(Objective(Risk(), L2(), 0.1), callback=callback)) == {2}
+    assert during(lambda callback: rm.minimize(rm.Objective(Risk(), rm.L2(), 0.1), callback=callback)) == {2}
 
 
 def test_an_error_restores_the_threads(two):
@@ -85,7 +72,7 @@ def test_an_error_restores_the_threads(two):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        minimize(Objective(linear_risk(X, y, Hinge()), L2(), 0.1), callback=fail)
+        rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L2(), 0.1), callback=fail)
     assert set(blas_thread_counts()) == {2}
 
 
@@ -111,7 +98,7 @@ def test_concurrent_fits_restore_the_threads_once(two):
     leave.set()
     thread.join()
     assert set(blas_thread_counts()) == {2}
-    LinearClassifierCV(alphas=[0.1, 0.01], cv=3, n_jobs=3).fit(X, y)
+    rm.LinearClassifierCV(alphas=[0.1, 0.01], cv=3, n_jobs=3).fit(X, y)
     assert set(blas_thread_counts()) == {2}
 
 
@@ -150,8 +137,8 @@ def test_a_library_loaded_during_a_fit(two):
 
 @pytest.mark.slow
 def test_worker_processes_have_one_thread_each():
-    shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(2)]
-    workers = Processes(n_workers=2).place(shards)
+    shards = [rm.Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(2)]
+    workers = rm.Processes(n_workers=2).place(shards)
     workers.map(blas_thread_counts)  # SciPy's library is loaded by the first call
     counts = workers.map(blas_thread_counts)
     workers.close()
@@ -163,12 +150,13 @@ def test_the_number_of_workers_does_not_change_the_bits(two):
     """It would with as many BLAS threads as workers: BLAS splits sums of ten thousand terms and more."""
     Z = np.random.default_rng(0).standard_normal((12_000, 8))
     s = np.where(Z[:, 0] + np.random.default_rng(1).standard_normal(12_000) > 0, 1.0, -1.0)
-    for loss in (Hinge(), Logistic()):
+    for loss in (rm.Hinge(), rm.Logistic()):
         weights = [
-            minimize(
-                Objective(linear_risk(Z, s, loss, fit_intercept=True, executor=e), L2(), 1e-6), tol=1e-6
+            rm.minimize(
+                rm.Objective(rm.linear_risk(Z, s, loss, fit_intercept=True, executor=e), rm.L2(), 1e-6),
+                tol=1e-6,
             ).w
-            for e in (Serial(), Threads(n_workers=2), Threads(n_workers=3))
+            for e in (rm.Serial(), rm.Threads(n_workers=2), rm.Threads(n_workers=3))
         ]
         assert np.array_equal(weights[0], weights[1])
         assert np.array_equal(weights[0], weights[2])
@@ -194,16 +182,16 @@ def test_libraries_with_one_count_per_thread(monkeypatch):
     library = ThreadLocalLibrary()
     # no such library is installed with NumPy and SciPy
     monkeypatch.setattr(blas_threads._libraries, "by_thread", [library])
-    executor, counts = Threads(n_workers=2), []
+    executor, counts = rm.Threads(n_workers=2), []
 
-    class RecordingHinge(Hinge):
+    class RecordingHinge(rm.Hinge):
         def value_grad(self, z, y, c):
             counts.append((threading.current_thread().name, library.get_num_threads()))
             time.sleep(0.02)  # long enough for the other thread to wake up and take the second shard
             return super().value_grad(z, y, c)
 
-    risk = linear_risk(X, y, RecordingHinge(), executor=executor, n_shards=2)
-    minimize(Objective(risk, L2(), 0.1), Bundle())
+    risk = rm.linear_risk(X, y, RecordingHinge(), executor=executor, n_shards=2)
+    rm.minimize(rm.Objective(risk, rm.L2(), 0.1), rm.Bundle())
     assert any(name.startswith("riskmin") for name, _ in counts)
     assert {number for _, number in counts} == {1}
     assert library.get_num_threads() == 8

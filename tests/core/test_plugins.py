@@ -8,18 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-import riskmin
-from riskmin import (
-    LOSSES,
-    REGULARIZERS,
-    SOLVERS,
-    FileError,
-    Hinge,
-    LinearRegressor,
-    Nu,
-    load_model,
-    save_model,
-)
+import riskmin as rm
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 
 PACKAGE = """
@@ -92,9 +81,9 @@ def package(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin_package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(str(folder))
-    tables = [dict(table) for table in (LOSSES, REGULARIZERS, SOLVERS)]
+    tables = [dict(table) for table in (rm.LOSSES, rm.REGULARIZERS, rm.SOLVERS)]
     yield folder
-    for table, before in zip((LOSSES, REGULARIZERS, SOLVERS), tables, strict=True):
+    for table, before in zip((rm.LOSSES, rm.REGULARIZERS, rm.SOLVERS), tables, strict=True):
         table.clear()
         table.update(before)
     forget()
@@ -120,50 +109,50 @@ def data():
 def test_registered_names(package):
     from plugin_package.losses import Cuts, Expectile, Ridge
 
-    riskmin.register_loss("own", Expectile(level=0.8))
-    riskmin.register_regularizer("own", Ridge)
-    riskmin.register_solver("own", Cuts)
-    assert riskmin.get_loss("own").level == 0.8
-    assert riskmin.get_loss("own:level=0.3").level == 0.3
-    model = LinearRegressor("own", regularizer="own", solver="own", alpha=0.1).fit(*data())
+    rm.register_loss("own", Expectile(level=0.8))
+    rm.register_regularizer("own", Ridge)
+    rm.register_solver("own", Cuts)
+    assert rm.get_loss("own").level == 0.8
+    assert rm.get_loss("own:level=0.3").level == 0.3
+    model = rm.LinearRegressor("own", regularizer="own", solver="own", alpha=0.1).fit(*data())
     assert model.result_.status == "converged"
     assert model.result_.solver.startswith("Cuts")
-    riskmin.register_loss("own", Expectile(level=0.7))  # again, under its name
-    assert riskmin.get_loss("own").level == 0.7
+    rm.register_loss("own", Expectile(level=0.7))  # again, under its name
+    assert rm.get_loss("own").level == 0.7
 
 
 @pytest.mark.parametrize(
     ("name", "loss", "message"),
     [
-        ("hinge", Hinge(margin=2.0), "'hinge' is a loss of riskmin: give yours another name"),
-        ("a:b", Hinge(), "'a:b' is no name: give a Python identifier"),
-        (3, Hinge(), "3 is no name"),
+        ("hinge", rm.Hinge(margin=2.0), "'hinge' is a loss of riskmin: give yours another name"),
+        ("a:b", rm.Hinge(), "'a:b' is no name: give a Python identifier"),
+        (3, rm.Hinge(), "3 is no name"),
         ("mine", object(), "'mine' is no loss: it has no method value_grad"),
     ],
 )
 def test_names_that_cannot_be_registered(name, loss, message):
     with pytest.raises(ValueError, match=message):
-        riskmin.register_loss(name, loss)
-    assert name == "hinge" or name not in LOSSES
+        rm.register_loss(name, loss)
+    assert name == "hinge" or name not in rm.LOSSES
 
 
 def test_entry_points_are_imported_by_name(package):
     assert not is_imported()
-    assert "expectile" not in LOSSES
-    assert riskmin.get_loss("expectile:level=0.25").level == 0.25
+    assert "expectile" not in rm.LOSSES
+    assert rm.get_loss("expectile:level=0.25").level == 0.25
     assert is_imported()
-    assert riskmin.get_loss("high_expectile").level == 0.9  # an object instead of a class
-    assert type(riskmin.get_regularizer("ridge")).__name__ == "Ridge"
-    assert type(riskmin.get_solver("cuts")).__name__ == "Cuts"
+    assert rm.get_loss("high_expectile").level == 0.9  # an object instead of a class
+    assert type(rm.get_regularizer("ridge")).__name__ == "Ridge"
+    assert type(rm.get_solver("cuts")).__name__ == "Cuts"
     with pytest.raises(ValueError, match=r"the names are hinge, .*, broken"):
-        riskmin.get_loss("unknown")
+        rm.get_loss("unknown")
     with pytest.raises(ValueError, match=r"the loss broken cannot be imported \(ZeroDivisionError: division"):
-        riskmin.get_loss("broken")
+        rm.get_loss("broken")
 
 
 def test_classes_by_path(package):
-    assert riskmin.get_loss("plugin_package.losses:Expectile,level=0.9").level == 0.9
-    assert riskmin.get_loss("plugin_package.losses:Expectile").level == 0.5
+    assert rm.get_loss("plugin_package.losses:Expectile,level=0.9").level == 0.9
+    assert rm.get_loss("plugin_package.losses:Expectile").level == 0.5
     for text, message in (
         ("plugin_package.losses:Expectile,slope=1", "Expectile has no parameter slope; it has level"),
         ("plugin_package.losses:Nothing", "cannot be imported .AttributeError"),
@@ -172,33 +161,33 @@ def test_classes_by_path(package):
         (":Class", "cannot be imported .ValueError"),
     ):
         with pytest.raises(ValueError, match=message):
-            riskmin.get_loss(text)
+            rm.get_loss(text)
 
 
 # ---------------------------------------------------------------- model files
 @pytest.mark.parametrize("given", ["expectile:level=0.9", "plugin_package.losses:Expectile,level=0.9", None])
 def test_a_model_imports_code_only_if_asked(package, tmp_path, given):
     X, y = data()
-    loss = riskmin.get_loss("plugin_package.losses:Expectile,level=0.9") if given is None else given
-    path, model = tmp_path / "model", LinearRegressor(loss, alpha=0.1).fit(X, y)
-    save_model(model, path)
-    LOSSES.pop("expectile", None)
+    loss = rm.get_loss("plugin_package.losses:Expectile,level=0.9") if given is None else given
+    path, model = tmp_path / "model", rm.LinearRegressor(loss, alpha=0.1).fit(X, y)
+    rm.save_model(model, path)
+    rm.LOSSES.pop("expectile", None)
     forget()
-    with pytest.raises(FileError) as caught:
-        load_model(path)
+    with pytest.raises(rm.FileError) as caught:
+        rm.load_model(path)
     assert not is_imported()
     assert str(caught.value) == (
         f"{path} was not loaded: the loss plugin_package.losses:Expectile is not one of riskmin, and a file "
         "imports no code by itself: if you trust it, load_model(path, trust=['plugin_package.losses']), or "
         "--trust plugin_package.losses in the command"
     )
-    with pytest.raises(FileError, match="was not loaded"):
-        load_model(path, trust=["plugin_package.loss", "plugin"])  # other modules
+    with pytest.raises(rm.FileError, match="was not loaded"):
+        rm.load_model(path, trust=["plugin_package.loss", "plugin"])  # other modules
     assert not is_imported()
     for trust in (["plugin_package.losses"], "plugin_package"):
-        again = load_model(path, trust=trust)
+        again = rm.load_model(path, trust=trust)
         assert np.array_equal(again.predict(X), model.predict(X))
-        assert riskmin.get_loss(again.loss).level == 0.9
+        assert rm.get_loss(again.loss).level == 0.9
         assert again.fit(X, y).objective_ == model.objective_
         assert given is None or again.loss == given
 
@@ -207,23 +196,27 @@ def test_registered_losses_are_trusted(package, tmp_path):
     from plugin_package.losses import Expectile, Ridge
 
     X, y = data()
-    save_model(LinearRegressor(Nu(Expectile(0.9), 0.5), regularizer="ridge").fit(X, y), tmp_path / "model")
-    REGULARIZERS.pop("ridge")
-    with pytest.raises(FileError, match=r"the loss plugin_package.losses:Expectile is not one of riskmin"):
-        load_model(tmp_path / "model")
-    riskmin.register_loss("own", Expectile)
-    with pytest.raises(FileError, match=r"the regularizer plugin_package.losses:Ridge is not one of riskmin"):
-        load_model(tmp_path / "model")
-    riskmin.register_regularizer("own", Ridge)
-    assert load_model(tmp_path / "model").loss.loss.level == 0.9
+    rm.save_model(
+        rm.LinearRegressor(rm.Nu(Expectile(0.9), 0.5), regularizer="ridge").fit(X, y), tmp_path / "model"
+    )
+    rm.REGULARIZERS.pop("ridge")
+    with pytest.raises(rm.FileError, match=r"the loss plugin_package.losses:Expectile is not one of riskmin"):
+        rm.load_model(tmp_path / "model")
+    rm.register_loss("own", Expectile)
+    with pytest.raises(
+        rm.FileError, match=r"the regularizer plugin_package.losses:Ridge is not one of riskmin"
+    ):
+        rm.load_model(tmp_path / "model")
+    rm.register_regularizer("own", Ridge)
+    assert rm.load_model(tmp_path / "model").loss.loss.level == 0.9
 
 
 def test_own_solvers_are_not_written(package, tmp_path):
     X, y = data()
-    save_model(LinearRegressor(solver="cuts").fit(X, y), tmp_path / "model")
-    assert load_model(tmp_path / "model").solver is None
-    save_model(LinearRegressor(solver="lbfgs").fit(X, y), tmp_path / "model")
-    assert load_model(tmp_path / "model").solver == "lbfgs"
+    rm.save_model(rm.LinearRegressor(solver="cuts").fit(X, y), tmp_path / "model")
+    assert rm.load_model(tmp_path / "model").solver is None
+    rm.save_model(rm.LinearRegressor(solver="lbfgs").fit(X, y), tmp_path / "model")
+    assert rm.load_model(tmp_path / "model").solver == "lbfgs"
 
 
 @pytest.mark.parametrize(
@@ -237,25 +230,25 @@ def test_own_solvers_are_not_written(package, tmp_path):
 )
 def test_changed_files_import_nothing(package, tmp_path, change, message):
     path = tmp_path / "model"
-    save_model(LinearRegressor("huber").fit(*data()), path)
+    rm.save_model(rm.LinearRegressor("huber").fit(*data()), path)
     arrays, meta = load_arrays(path, "model")
     meta["params"]["loss"] |= change
     del meta["sha256"]
     save_arrays(path, arrays, meta | {"sha256": checksum(arrays, json.loads(json.dumps(meta)))})
-    with pytest.raises(FileError, match=message):
-        load_model(path)
+    with pytest.raises(rm.FileError, match=message):
+        rm.load_model(path)
     assert not is_imported()
 
 
 def test_the_spelling_in_a_file_imports_nothing(package, tmp_path):
     path = tmp_path / "model"
-    save_model(LinearRegressor("huber").fit(*data()), path)
+    rm.save_model(rm.LinearRegressor("huber").fit(*data()), path)
     arrays, meta = load_arrays(path, "model")
     del meta["sha256"]
     for given in ("plugin_package.losses:Expectile", "expectile"):
         meta["params"]["loss"]["given"] = given
         save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
-        assert load_model(path).loss == riskmin.Huber()
+        assert rm.load_model(path).loss == rm.Huber()
         assert not is_imported()
 
 

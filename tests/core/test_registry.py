@@ -3,74 +3,50 @@
 import numpy as np
 import pytest
 
-from riskmin import (
-    AcceleratedGradient,
-    AugmentedLagrangian,
-    Auto,
-    Bmrm,
-    Bundle,
-    ChainAscent,
-    ContingencyTables,
-    CoordinateDescent,
-    DualAccelerated,
-    DualConjugateGradient,
-    DualCoordinateAscent,
-    DualGaussSeidel,
-    ExcessiveGap,
-    Hinge,
-    InteriorPoint,
-    Lbfgs,
-    LineSearchBmrm,
-    Newton,
-    OwlQn,
-    Pegasos,
-    ProximalGradient,
-    ScipyMinimizer,
-    Smoothing,
-)
+import riskmin as rm
 from riskmin.solvers import SOLVERS, get_solver
 
 
 # ---------------------------------------------------------------- names of solvers
 def test_every_solver_has_a_name():
     named = {
-        "accelerated_gradient": AcceleratedGradient(),
-        "augmented_lagrangian": AugmentedLagrangian(),
-        "auto": Auto(),
-        "bmrm": Bmrm(),
-        "bundle": Bundle(),
-        "chain_ascent": ChainAscent(),
-        "contingency_tables": ContingencyTables(),
-        "coordinate_descent": CoordinateDescent(),
-        "dual": DualCoordinateAscent(),
-        "dual_accelerated": DualAccelerated(),
-        "dual_conjugate_gradient": DualConjugateGradient(),
-        "dual_gauss_seidel": DualGaussSeidel(),
-        "excessive_gap": ExcessiveGap(),
-        "interior_point": InteriorPoint(),
-        "lbfgs": Lbfgs(),
-        "line_search_bmrm": LineSearchBmrm(),
-        "newton": Newton(),
-        "owlqn": OwlQn(),
-        "pegasos": Pegasos(),
-        "proximal_gradient": ProximalGradient(),
-        "scipy": ScipyMinimizer(),
-        "smoothing": Smoothing(),
+        "accelerated_gradient": rm.AcceleratedGradient(),
+        "augmented_lagrangian": rm.AugmentedLagrangian(),
+        "auto": rm.Auto(),
+        "bmrm": rm.Bmrm(),
+        "bundle": rm.Bundle(),
+        "chain_ascent": rm.ChainAscent(),
+        "contingency_tables": rm.ContingencyTables(),
+        "coordinate_descent": rm.CoordinateDescent(),
+        "dual": rm.DualCoordinateAscent(),
+        "dual_accelerated": rm.DualAccelerated(),
+        "dual_conjugate_gradient": rm.DualConjugateGradient(),
+        "dual_gauss_seidel": rm.DualGaussSeidel(),
+        "excessive_gap": rm.ExcessiveGap(),
+        "interior_point": rm.InteriorPoint(),
+        "lbfgs": rm.Lbfgs(),
+        "line_search_bmrm": rm.LineSearchBmrm(),
+        "newton": rm.Newton(),
+        "owlqn": rm.OwlQn(),
+        "pegasos": rm.Pegasos(),
+        "proximal_gradient": rm.ProximalGradient(),
+        "scipy": rm.ScipyMinimizer(),
+        "smoothing": rm.Smoothing(),
     }
     assert {name: get_solver(name) for name in SOLVERS} == named
     assert list(SOLVERS) == list(named)
 
 
 def test_whole_numbers_are_written_after_a_name():
-    assert get_solver("bundle:keep=5") == Bundle(keep=5)
-    assert get_solver("dual:seed=3,local_epochs=2") == DualCoordinateAscent(seed=3, local_epochs=2)
+    assert get_solver("bundle:keep=5") == rm.Bundle(keep=5)
+    assert get_solver("dual:seed=3,local_epochs=2") == rm.DualCoordinateAscent(seed=3, local_epochs=2)
     assert isinstance(get_solver("lbfgs:memory=7").memory, int)
 
 
 def test_a_solver_instance_is_returned_as_it_is():
-    solver = Bundle(keep=3)
+    solver = rm.Bundle(keep=3)
     assert get_solver(solver) is solver
-    assert get_solver(None) == Auto()
+    assert get_solver(None) == rm.Auto()
 
 
 @pytest.mark.parametrize(
@@ -80,9 +56,12 @@ def test_a_solver_instance_is_returned_as_it_is():
             "sgd",
             r"there is no solver named 'sgd'; the names are accelerated_gradient, augmented_lagrangian, auto",
         ),
-        (Bundle, r"give an instance: Bundle\(\)$"),
-        (Lbfgs, r"give an instance: Lbfgs\(\)$"),
-        (Hinge(), r"^Hinge\(margin=1.0\) is not a solver: pass an object such as Bundle\(\), or .* newton"),
+        (rm.Bundle, r"give an instance: Bundle\(\)$"),
+        (rm.Lbfgs, r"give an instance: Lbfgs\(\)$"),
+        (
+            rm.Hinge(),
+            r"^Hinge\(margin=1.0\) is not a solver: pass an object such as Bundle\(\), or .* newton",
+        ),
         (3, "^3 is not a solver"),
     ],
 )
@@ -94,7 +73,7 @@ def test_invalid_solvers_are_refused(solver, message):
 
 # ---------------------------------------------------------------- settings of solvers
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, "3", None, np.nan])
-@pytest.mark.parametrize(("kind", "name"), [(Lbfgs, "memory"), (Bundle, "keep")])
+@pytest.mark.parametrize(("kind", "name"), [(rm.Lbfgs, "memory"), (rm.Bundle, "keep")])
 def test_counts_are_checked(kind, name, value):
     with pytest.raises(ValueError, match=f"{kind.__name__} needs {name} to be a whole number >= 1, not"):
         kind(**{name: value})

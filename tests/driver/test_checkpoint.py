@@ -7,31 +7,14 @@ from itertools import islice
 import numpy as np
 import pytest
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L1,
-    L2,
-    Auto,
-    Bmrm,
-    Bundle,
-    Checkpoint,
-    DualCoordinateAscent,
-    Hinge,
-    Huber,
-    Lbfgs,
-    LineSearchBmrm,
-    Logistic,
-    Newton,
-    OwlQn,
-    ProximalGradient,
-    minimize,
-)
 from riskmin.core.persist import FileError, load_arrays, save_arrays
 
 
 def objective(loss=None, reg=None, **settings):
     settings = {"lam": 1e-3, "n": 60, "p": 6} | settings
-    return Problem(loss or Logistic(), reg or L2(), **settings).objective()
+    return Problem(loss or rm.Logistic(), reg or rm.L2(), **settings).objective()
 
 
 def disk_full(fd):
@@ -40,27 +23,27 @@ def disk_full(fd):
 
 # ---------------------------------------------------------------- resumption
 SAME_BITS = [
-    (Newton(), Hinge(), L2(), True),
-    (Newton(), Logistic(), L2(), False),
-    (OwlQn(), Logistic(), L1(), True),
-    (ProximalGradient(), Logistic(), L1(), True),
-    (DualCoordinateAscent(), Hinge(), L2(), False),
-    (DualCoordinateAscent(), Logistic(), L2(), True),
+    (rm.Newton(), rm.Hinge(), rm.L2(), True),
+    (rm.Newton(), rm.Logistic(), rm.L2(), False),
+    (rm.OwlQn(), rm.Logistic(), rm.L1(), True),
+    (rm.ProximalGradient(), rm.Logistic(), rm.L1(), True),
+    (rm.DualCoordinateAscent(), rm.Hinge(), rm.L2(), False),
+    (rm.DualCoordinateAscent(), rm.Logistic(), rm.L2(), True),
 ]
 
 
 @pytest.mark.parametrize(("solver", "loss", "reg", "intercept"), SAME_BITS, ids=repr)
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(solver, loss, reg, intercept, tmp_path):
     obj = objective(loss, reg, intercept=intercept)
-    whole = minimize(obj, solver, tol=1e-6)
+    whole = rm.minimize(obj, solver, tol=1e-6)
     for n_first in (1, whole.n_iter - 1):
         path = tmp_path / f"run{n_first}"
-        minimize(obj, solver, tol=1e-6, max_iter=n_first, checkpoint=path)
-        resumed = minimize(obj, solver, tol=1e-6, checkpoint=path)
+        rm.minimize(obj, solver, tol=1e-6, max_iter=n_first, checkpoint=path)
+        resumed = rm.minimize(obj, solver, tol=1e-6, checkpoint=path)
         assert resumed.w.tobytes() == whole.w.tobytes()
         assert resumed.value == whole.value
         # cuts of before the interruption are not in the file: the bound of Newton's method is proved again
-        tolerance = 1e-6 if isinstance(solver, Newton) else 0.0
+        tolerance = 1e-6 if isinstance(solver, rm.Newton) else 0.0
         assert abs(resumed.lower - whole.lower) <= tolerance * whole.value
         assert resumed.status == "converged"
 
@@ -68,22 +51,22 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(solver, loss, reg, i
 @pytest.mark.parametrize(
     ("solver", "intercept"),
     [
-        (Bundle(), False),
-        (Bmrm(floor=True), False),
-        (LineSearchBmrm(), True),
-        (Lbfgs(), False),
-        (Auto(), True),
+        (rm.Bundle(), False),
+        (rm.Bmrm(floor=True), False),
+        (rm.LineSearchBmrm(), True),
+        (rm.Lbfgs(), False),
+        (rm.Auto(), True),
     ],
     ids=repr,
 )
 def test_a_resumed_run_matches_an_uninterrupted_one(solver, intercept, tmp_path):
     """The remaining iterates are those of the uninterrupted run, up to rounding."""
     obj, path, w0 = objective(intercept=intercept), tmp_path / "run", np.full(6, 0.5)
-    n_first = 2 if isinstance(solver, Auto) else 8  # Newton's method ends after few iterations
-    uninterrupted = minimize(obj, solver, w0, tol=1e-9, max_iter=20)
-    first = minimize(obj, solver, w0, tol=1e-9, max_iter=n_first, checkpoint=path)
+    n_first = 2 if isinstance(solver, rm.Auto) else 8  # Newton's method ends after few iterations
+    uninterrupted = rm.minimize(obj, solver, w0, tol=1e-9, max_iter=20)
+    first = rm.minimize(obj, solver, w0, tol=1e-9, max_iter=n_first, checkpoint=path)
     assert first.status == "max_iter"
-    second = minimize(obj, solver, w0, tol=1e-9, max_iter=20, checkpoint=path)
+    second = rm.minimize(obj, solver, w0, tol=1e-9, max_iter=20, checkpoint=path)
     assert second.trace[:n_first] == first.trace
     assert [r["iteration"] for r in second.trace] == list(range(1, second.n_iter + 1))
     assert second.status == uninterrupted.status
@@ -93,13 +76,15 @@ def test_a_resumed_run_matches_an_uninterrupted_one(solver, intercept, tmp_path)
     assert max(uninterrupted.lower, second.lower) <= min(uninterrupted.value, second.value) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("solver", "loss"), [(Bundle(), Hinge()), (Lbfgs(), Logistic())], ids=repr)
+@pytest.mark.parametrize(
+    ("solver", "loss"), [(rm.Bundle(), rm.Hinge()), (rm.Lbfgs(), rm.Logistic())], ids=repr
+)
 def test_a_run_with_many_interruptions_converges(solver, loss, tmp_path):
     """Also with an intercept, whose search a resumed run starts afresh."""
     obj = objective(loss, intercept=True)
-    uninterrupted = minimize(obj, solver, tol=1e-6)
+    uninterrupted = rm.minimize(obj, solver, tol=1e-6)
     for k in range(3, 200, 5):
-        parts = minimize(obj, solver, tol=1e-6, max_iter=k, checkpoint=tmp_path / "run")
+        parts = rm.minimize(obj, solver, tol=1e-6, max_iter=k, checkpoint=tmp_path / "run")
         if parts.status == "converged":
             break
     assert parts.status == uninterrupted.status == "converged"
@@ -107,7 +92,9 @@ def test_a_run_with_many_interruptions_converges(solver, loss, tmp_path):
     assert parts.n_iter <= 2 * uninterrupted.n_iter + 10
 
 
-@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs(), Newton()], ids=repr)
+@pytest.mark.parametrize(
+    "solver", [rm.Bundle(), rm.Bmrm(), rm.LineSearchBmrm(), rm.Lbfgs(), rm.Newton()], ids=repr
+)
 def test_a_state_does_not_change_while_the_solver_continues(solver):
     """It is written while the solver continues, so later iterations must not modify it."""
     iterates = solver.iterates(objective(), np.full(6, 0.5))
@@ -120,9 +107,9 @@ def test_a_state_does_not_change_while_the_solver_continues(solver):
 
 def test_a_finished_run_returns_immediately(tmp_path):
     obj, path = objective(), tmp_path / "run"
-    first = minimize(obj, tol=1e-4, checkpoint=path)
+    first = rm.minimize(obj, tol=1e-4, checkpoint=path)
     written = path.stat().st_mtime_ns
-    repeated = minimize(obj, tol=1e-4, checkpoint=path)
+    repeated = rm.minimize(obj, tol=1e-4, checkpoint=path)
     assert repeated.status == first.status == "converged"
     assert repeated.n_iter == first.n_iter
     assert repeated.value == first.value
@@ -132,17 +119,18 @@ def test_a_finished_run_returns_immediately(tmp_path):
     np.testing.assert_allclose(repeated.cut.a, first.cut.a, atol=1e-12)
     assert [row["value"] for row in repeated.trace] == [row["value"] for row in first.trace]
     assert path.stat().st_mtime_ns == written
-    assert minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter  # a smaller tol continues the run
+    # a smaller tol continues the run
+    assert rm.minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter
 
 
-@pytest.mark.parametrize("solver", [None, Bundle()], ids=repr)
+@pytest.mark.parametrize("solver", [None, rm.Bundle()], ids=repr)
 def test_runs_resume_with_another_tolerance(solver, tmp_path):
     """`Auto` chooses its solver for the tolerance: another one goes on from the point."""
-    obj, path = objective(Hinge(), intercept=True), tmp_path / "run"
-    minimize(obj, solver, tol=1e-1, checkpoint=path)
-    before = minimize(obj, solver, tol=1e-2, checkpoint=path)
+    obj, path = objective(rm.Hinge(), intercept=True), tmp_path / "run"
+    rm.minimize(obj, solver, tol=1e-1, checkpoint=path)
+    before = rm.minimize(obj, solver, tol=1e-2, checkpoint=path)
     for tol in (1e-6, 1e-3):
-        result = minimize(obj, solver, tol=tol, checkpoint=path)
+        result = rm.minimize(obj, solver, tol=tol, checkpoint=path)
         assert result.status == "converged"
         assert result.n_iter >= before.n_iter
         assert result.value - result.lower <= tol * result.value
@@ -150,23 +138,23 @@ def test_runs_resume_with_another_tolerance(solver, tmp_path):
 
 def test_interrupted_and_stalled_runs_are_saved(tmp_path):
     obj, path = objective(), tmp_path / "run"
-    stopped = minimize(obj, tol=1e-12, checkpoint=path, callback=lambda it, row: row["iteration"] == 2)
+    stopped = rm.minimize(obj, tol=1e-12, checkpoint=path, callback=lambda it, row: row["iteration"] == 2)
     assert stopped.status == "interrupted"
-    assert minimize(obj, tol=1e-6, checkpoint=path).n_iter >= 2
+    assert rm.minimize(obj, tol=1e-6, checkpoint=path).n_iter >= 2
     path.unlink()
-    assert minimize(obj, Lbfgs(), tol=0.0, checkpoint=path).status in ("stalled", "converged")
+    assert rm.minimize(obj, rm.Lbfgs(), tol=0.0, checkpoint=path).status in ("stalled", "converged")
     assert path.exists()
 
 
 def test_whole_numbers_beyond_integers_are_saved(tmp_path):
-    class Counting(Lbfgs):
+    class Counting(rm.Lbfgs):
         def iterates(self, obj, w0):
             for it in super().iterates(obj, w0):
                 yield it._replace(info={"visits": 2.0**70})
 
     obj, path = objective(), tmp_path / "run"
     for n in (2, 4, 6):
-        result = minimize(obj, Counting(), tol=0.0, max_iter=n, checkpoint=path)
+        result = rm.minimize(obj, Counting(), tol=0.0, max_iter=n, checkpoint=path)
         assert [row["visits"] for row in result.trace[:2]] == [2.0**70] * 2
         assert result.n_iter == n
 
@@ -179,8 +167,8 @@ def test_the_interval_between_checkpoints(every, always, tmp_path):
     def record_time(it, row):
         times.append(path.stat().st_mtime_ns if path.exists() else 0)
 
-    obj, save = objective(Hinge(), lam=1e-6), Checkpoint(path, every=every)
-    minimize(obj, Bundle(), tol=1e-6, max_iter=12, callback=record_time, checkpoint=save)
+    obj, save = objective(rm.Hinge(), lam=1e-6), rm.Checkpoint(path, every=every)
+    rm.minimize(obj, rm.Bundle(), tol=1e-6, max_iter=12, callback=record_time, checkpoint=save)
     assert len(set(times)) == (len(times) if always else 1)
     assert path.exists()
 
@@ -211,13 +199,13 @@ def test_readers_never_see_partial_files(tmp_path):
 
 def test_a_full_disk_loses_neither_the_result_nor_the_old_file(tmp_path, monkeypatch):
     obj, path = objective(), tmp_path / "run"
-    minimize(obj, max_iter=2, checkpoint=path)
+    rm.minimize(obj, max_iter=2, checkpoint=path)
     content = path.read_bytes()
     monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(FileError, match="cannot be written: No space left on device"):
         save_arrays(path, {"a": np.arange(9)}, {"kind": "test"})
     with pytest.warns(RuntimeWarning, match="No space left on device; the run goes on without a checkpoint"):
-        result = minimize(obj, checkpoint=Checkpoint(path, every=0.0))
+        result = rm.minimize(obj, checkpoint=rm.Checkpoint(path, every=0.0))
     assert result.status == "converged"
     assert path.read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
@@ -226,7 +214,9 @@ def test_a_full_disk_loses_neither_the_result_nor_the_old_file(tmp_path, monkeyp
 def test_an_unwritable_path_raises_before_the_run(tmp_path):
     called = []
     with pytest.raises(FileError, match=r"cannot be written: .* is not a writable folder"):
-        minimize(objective(), checkpoint=tmp_path / "nowhere" / "run", callback=lambda *a: called.append(a))
+        rm.minimize(
+            objective(), checkpoint=tmp_path / "nowhere" / "run", callback=lambda *a: called.append(a)
+        )
     assert not called
 
 
@@ -235,26 +225,26 @@ def test_an_unwritable_path_raises_before_the_run(tmp_path):
 def saved(tmp_path_factory):
     """The file of a run of the bundle method."""
     path = tmp_path_factory.mktemp("saved") / "run"
-    minimize(objective(), Bundle(), tol=1e-2, checkpoint=path)
+    rm.minimize(objective(), rm.Bundle(), tol=1e-2, checkpoint=path)
     return path
 
 
 @pytest.mark.parametrize(
     ("words", "settings", "solver"),
     [
-        ("another problem", {"lam": 2e-3}, Bundle()),
-        ("another problem", {"loss": Huber()}, Bundle()),
-        ("another problem", {"p": 7}, Bundle()),
-        ("other data", {"intercept": True}, Bundle()),
-        ("another solver", {}, Bmrm()),
-        ("another solver", {}, Bundle(keep=3)),
-        ("other data", {"seed": 1}, Bundle()),
+        ("another problem", {"lam": 2e-3}, rm.Bundle()),
+        ("another problem", {"loss": rm.Huber()}, rm.Bundle()),
+        ("another problem", {"p": 7}, rm.Bundle()),
+        ("other data", {"intercept": True}, rm.Bundle()),
+        ("another solver", {}, rm.Bmrm()),
+        ("another solver", {}, rm.Bundle(keep=3)),
+        ("other data", {"seed": 1}, rm.Bundle()),
     ],
 )
 def test_checkpoints_of_other_runs_are_refused(words, settings, solver, saved):
     content = saved.read_bytes()
     with pytest.raises(FileError, match=words) as caught:
-        minimize(objective(**settings), solver, checkpoint=saved)
+        rm.minimize(objective(**settings), solver, checkpoint=saved)
     assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert saved.read_bytes() == content
@@ -271,7 +261,7 @@ def test_damaged_files_are_refused(words, change, saved, tmp_path):
     path = tmp_path / "run"
     path.write_bytes(change(saved.read_bytes()))
     with pytest.raises(FileError, match=words) as caught:
-        minimize(objective(), Bundle(), checkpoint=path)
+        rm.minimize(objective(), rm.Bundle(), checkpoint=path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -287,4 +277,4 @@ def test_files_of_another_kind_are_refused(tmp_path):
     ):
         write()
         with pytest.raises(FileError, match=words):
-            minimize(objective(), checkpoint=path)
+            rm.minimize(objective(), checkpoint=path)

@@ -8,50 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from everywhere import RemoteExecutor
-from riskmin import (
-    L1,
-    L2,
-    AcceleratedGradient,
-    AugmentedLagrangian,
-    Auto,
-    Bmrm,
-    Bundle,
-    ChainAscent,
-    ChainMaxMargin,
-    CoordinateDescent,
-    DualAccelerated,
-    DualConjugateGradient,
-    DualCoordinateAscent,
-    DualGaussSeidel,
-    Entropy,
-    ExcessiveGap,
-    Fallback,
-    FileError,
-    Hinge,
-    KernelDual,
-    Lbfgs,
-    LinearRegressor,
-    LineSearchBmrm,
-    Logistic,
-    MulticlassHinge,
-    Ndcg,
-    Newton,
-    Objective,
-    OwlQn,
-    Pegasos,
-    ProximalGradient,
-    Smoothing,
-    Softmax,
-    Squared,
-    Structured,
-    Switching,
-    Threads,
-    WorkingSet,
-    kernel_risk,
-    linear_risk,
-    minimize,
-)
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 
 RNG = np.random.default_rng(0)
@@ -62,7 +20,7 @@ TOL = 1e-4
 
 
 def problem(y, loss, reg=None, lam=1e-2, X=X, **settings):
-    return Objective(linear_risk(X, y, loss, **settings), reg or L2(), lam)
+    return rm.Objective(rm.linear_risk(X, y, loss, **settings), reg or rm.L2(), lam)
 
 
 class ThreeClasses:
@@ -81,65 +39,65 @@ class ThreeClasses:
 
 
 def kernel(X=X):
-    return Objective(*kernel_risk(X, SIGN, Hinge(), "rbf"), 1e-2)
+    return rm.Objective(*rm.kernel_risk(X, SIGN, rm.Hinge(), "rbf"), 1e-2)
 
 
 def structured(X=X, y=CLASS, lam=0.3):
-    return Objective(Structured(ThreeClasses()).risk(X, y), L2(), lam)
+    return rm.Objective(rm.Structured(ThreeClasses()).risk(X, y), rm.L2(), lam)
 
 
 B = {"fit_intercept": True}
 SIGNS = {
-    "newton": (Logistic(), L2(), Newton(), B),
-    "newton, smoothed": (Hinge(), L2(), Newton(), B),
-    "least squares": (Squared(), L2(), Newton(), B),
-    "lbfgs": (Logistic(), L2(), Lbfgs(), {}),
-    "owlqn": (Logistic(), L1(), OwlQn(), {}),
-    "proximal": (Logistic(), L1(), ProximalGradient(), {}),
-    "accelerated": (Logistic(), L1(), AcceleratedGradient(), {}),
-    "coordinate": (Squared(), L1(), CoordinateDescent(), {}),
-    "smoothing": (Hinge(), L2(), Smoothing(), {}),
-    "bundle": (Hinge(), L2(), Bundle(), B),
-    "bundle, L1": (Hinge(), L1(), Bundle(), {}),
-    "bundle, entropy": (Hinge(), Entropy(0.5, balanced=True), Bundle(), {}),
-    "bmrm": (Hinge(), L2(), Bmrm(), {}),
-    "floor": (Hinge(), L2(), Bmrm(floor=True), {}),
-    "line search": (Logistic(), L2(), LineSearchBmrm(), {}),
-    "dual": (Hinge(), L2(), DualCoordinateAscent(), {}),
-    "dual, logistic": (Logistic(), L2(), DualCoordinateAscent(), {}),
-    "dual, intercept": (Hinge(), L2(), AugmentedLagrangian(), B),
-    "dual, gradient": (Hinge(), L2(), DualGaussSeidel(), {}),
+    "newton": (rm.Logistic(), rm.L2(), rm.Newton(), B),
+    "newton, smoothed": (rm.Hinge(), rm.L2(), rm.Newton(), B),
+    "least squares": (rm.Squared(), rm.L2(), rm.Newton(), B),
+    "lbfgs": (rm.Logistic(), rm.L2(), rm.Lbfgs(), {}),
+    "owlqn": (rm.Logistic(), rm.L1(), rm.OwlQn(), {}),
+    "proximal": (rm.Logistic(), rm.L1(), rm.ProximalGradient(), {}),
+    "accelerated": (rm.Logistic(), rm.L1(), rm.AcceleratedGradient(), {}),
+    "coordinate": (rm.Squared(), rm.L1(), rm.CoordinateDescent(), {}),
+    "smoothing": (rm.Hinge(), rm.L2(), rm.Smoothing(), {}),
+    "bundle": (rm.Hinge(), rm.L2(), rm.Bundle(), B),
+    "bundle, L1": (rm.Hinge(), rm.L1(), rm.Bundle(), {}),
+    "bundle, entropy": (rm.Hinge(), rm.Entropy(0.5, balanced=True), rm.Bundle(), {}),
+    "bmrm": (rm.Hinge(), rm.L2(), rm.Bmrm(), {}),
+    "floor": (rm.Hinge(), rm.L2(), rm.Bmrm(floor=True), {}),
+    "line search": (rm.Logistic(), rm.L2(), rm.LineSearchBmrm(), {}),
+    "dual": (rm.Hinge(), rm.L2(), rm.DualCoordinateAscent(), {}),
+    "dual, logistic": (rm.Logistic(), rm.L2(), rm.DualCoordinateAscent(), {}),
+    "dual, intercept": (rm.Hinge(), rm.L2(), rm.AugmentedLagrangian(), B),
+    "dual, gradient": (rm.Hinge(), rm.L2(), rm.DualGaussSeidel(), {}),
     "dual, remote rows": (
-        Hinge(),
-        L2(),
-        DualCoordinateAscent(),
+        rm.Hinge(),
+        rm.L2(),
+        rm.DualCoordinateAscent(),
         {"executor": RemoteExecutor(), "n_shards": 2},
     ),
-    "dual accelerated": (Hinge(), L2(), DualAccelerated(), {}),
-    "conjugate gradients": (Squared(), L2(), DualConjugateGradient(), {}),
-    "excessive gap": (Hinge(), L2(), ExcessiveGap(), {}),
-    "pegasos": (Hinge(), L2(), Pegasos(), {}),
-    "switching": (Hinge(), L2(), Switching(DualCoordinateAscent(), Newton()), {}),
-    "fallback": (Logistic(), L2(), Fallback((Lbfgs(), Bundle())), {}),
-    "auto": (Hinge(), L2(), None, B),
+    "dual accelerated": (rm.Hinge(), rm.L2(), rm.DualAccelerated(), {}),
+    "conjugate gradients": (rm.Squared(), rm.L2(), rm.DualConjugateGradient(), {}),
+    "excessive gap": (rm.Hinge(), rm.L2(), rm.ExcessiveGap(), {}),
+    "pegasos": (rm.Hinge(), rm.L2(), rm.Pegasos(), {}),
+    "switching": (rm.Hinge(), rm.L2(), rm.Switching(rm.DualCoordinateAscent(), rm.Newton()), {}),
+    "fallback": (rm.Logistic(), rm.L2(), rm.Fallback((rm.Lbfgs(), rm.Bundle())), {}),
+    "auto": (rm.Hinge(), rm.L2(), None, B),
 }
 """Families of solvers on two classes: loss, regularizer, solver, and settings of the risk."""
 CLASSES = {
-    "newton, classes": (Softmax(), L2(), Newton(), B),
-    "newton, smoothed classes": (MulticlassHinge(), L2(), Newton(), {}),
-    "softmax": (Softmax(), L2(), Auto(), {}),
-    "bundle, classes": (MulticlassHinge(), L2(), Bundle(), B),
-    "dual, classes": (MulticlassHinge(), L2(), DualCoordinateAscent(), B),
+    "newton, classes": (rm.Softmax(), rm.L2(), rm.Newton(), B),
+    "newton, smoothed classes": (rm.MulticlassHinge(), rm.L2(), rm.Newton(), {}),
+    "softmax": (rm.Softmax(), rm.L2(), rm.Auto(), {}),
+    "bundle, classes": (rm.MulticlassHinge(), rm.L2(), rm.Bundle(), B),
+    "dual, classes": (rm.MulticlassHinge(), rm.L2(), rm.DualCoordinateAscent(), B),
     "dual, weights": (
-        MulticlassHinge(),
-        L2(np.repeat(np.arange(1.0, 6.0), 3)),
-        DualCoordinateAscent(),
+        rm.MulticlassHinge(),
+        rm.L2(np.repeat(np.arange(1.0, 6.0), 3)),
+        rm.DualCoordinateAscent(),
         {},
     ),
-    "chains": (ChainMaxMargin(), L2(), ChainAscent(), {"lengths": [10, 11, 10]}),
+    "chains": (rm.ChainMaxMargin(), rm.L2(), rm.ChainAscent(), {"lengths": [10, 11, 10]}),
 }
 """Those on three classes."""
-OTHERS = {"kernel dual": (kernel, KernelDual()), "working set": (structured, WorkingSet())}
+OTHERS = {"kernel dual": (kernel, rm.KernelDual()), "working set": (structured, rm.WorkingSet())}
 """Those on risks of another kind."""
 FAMILIES = [*SIGNS, *CLASSES, *OTHERS]
 
@@ -158,8 +116,8 @@ def saved_run(name, folder):
     """A run of some iterations, its file, and bounds of the minimum."""
     J, solver = family(name)
     path = folder / f"{name}.checkpoint"
-    minimize(J, solver, tol=0.0, max_iter=3, checkpoint=path)
-    return J, solver, load_arrays(path, "checkpoint"), minimize(J, tol=1e-8)
+    rm.minimize(J, solver, tol=0.0, max_iter=3, checkpoint=path)
+    return J, solver, load_arrays(path, "checkpoint"), rm.minimize(J, tol=1e-8)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +159,7 @@ def hidden(target):
         def __call__(self, w):
             return 0.5 * float((w - target) @ (w - target)), w - target
 
-    return Objective(Hidden(), L2(), 0.5)
+    return rm.Objective(Hidden(), rm.L2(), 0.5)
 
 
 def changed_bit():
@@ -212,12 +170,12 @@ def changed_bit():
 
 
 def queries(k):
-    return problem(CLASS, Ndcg(), lam=50.0, qid=np.repeat(np.arange(k), -(-31 // k))[:31])
+    return problem(CLASS, rm.Ndcg(), lam=50.0, qid=np.repeat(np.arange(k), -(-31 // k))[:31])
 
 
 def hinge(y=SIGN, reg=None, X=X, **settings):
     """A large lam keeps w at 0, where J does not depend on X: the bound must not be inherited."""
-    return problem(y, Hinge(), reg, 50.0, X, **settings)
+    return problem(y, rm.Hinge(), reg, 50.0, X, **settings)
 
 
 ANOTHER = {
@@ -232,8 +190,8 @@ ANOTHER = {
     "examples": (lambda: structured(lam=50.0), lambda: structured(X + 0.5, lam=50.0)),
     "structured labels": (lambda: structured(lam=50.0), lambda: structured(y=(CLASS + 1) % 3, lam=50.0)),
     "own risk": (
-        lambda: Objective(OwnRisk([0.0, 1.0, 2.0]), L2(), 0.5),
-        lambda: Objective(OwnRisk([0.0, 1.5, 2.0]), L2(), 0.5),
+        lambda: rm.Objective(OwnRisk([0.0, 1.0, 2.0]), rm.L2(), 0.5),
+        lambda: rm.Objective(OwnRisk([0.0, 1.5, 2.0]), rm.L2(), 0.5),
     ),
     "closure": (lambda: hidden(1.0), lambda: hidden(1.5)),
 }
@@ -244,37 +202,37 @@ ANOTHER = {
 def test_other_data_are_refused(name, tmp_path):
     make, make_other = ANOTHER[name]
     path = tmp_path / "run"
-    minimize(make(), Bundle(), tol=1e-2, max_iter=2, checkpoint=path)
-    with pytest.raises(FileError, match=r"was written for other data.*delete it"):
-        minimize(make_other(), Bundle(), tol=1e-6, checkpoint=path)
+    rm.minimize(make(), rm.Bundle(), tol=1e-2, max_iter=2, checkpoint=path)
+    with pytest.raises(rm.FileError, match=r"was written for other data.*delete it"):
+        rm.minimize(make_other(), rm.Bundle(), tol=1e-6, checkpoint=path)
     # the same data in other objects, whose memory addresses differ
-    assert minimize(make(), Bundle(), tol=1e-3, checkpoint=path).status == "converged"
+    assert rm.minimize(make(), rm.Bundle(), tol=1e-3, checkpoint=path).status == "converged"
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (lambda: hinge(reg=L2(np.arange(1.0, 6.0))), lambda: hinge(reg=L2(np.arange(2.0, 7.0)))),
+        (lambda: hinge(reg=rm.L2(np.arange(1.0, 6.0))), lambda: hinge(reg=rm.L2(np.arange(2.0, 7.0)))),
         (lambda: problem(SIGN, OwnLoss(1.5)), lambda: problem(SIGN, OwnLoss(1.7))),
-        (lambda: family("chains")[0], lambda: problem(CLASS, ChainMaxMargin(), lengths=[11, 10, 10])),
+        (lambda: family("chains")[0], lambda: problem(CLASS, rm.ChainMaxMargin(), lengths=[11, 10, 10])),
     ],
     ids=["weights", "own loss", "lengths"],
 )
 def test_other_settings_are_refused(one, other, tmp_path):
     path = tmp_path / "run"
-    minimize(one(), Bundle(), tol=1e-2, max_iter=2, checkpoint=path)
-    with pytest.raises(FileError, match=r"another problem|other data"):
-        minimize(other(), Bundle(), tol=1e-6, checkpoint=path)
-    assert minimize(one(), Bundle(), tol=1e-3, checkpoint=path).status == "converged"
+    rm.minimize(one(), rm.Bundle(), tol=1e-2, max_iter=2, checkpoint=path)
+    with pytest.raises(rm.FileError, match=r"another problem|other data"):
+        rm.minimize(other(), rm.Bundle(), tol=1e-6, checkpoint=path)
+    assert rm.minimize(one(), rm.Bundle(), tol=1e-3, checkpoint=path).status == "converged"
 
 
 @pytest.mark.parametrize("store", [np.asfortranarray, sp.csr_array, sp.csc_array, sp.csr_matrix])
 def test_the_same_data_in_another_storage_resume(store, folder, tmp_path):
     path = tmp_path / "run"
-    first = minimize(problem(SIGN, Hinge()), Bundle(), tol=1e-2, max_iter=3, checkpoint=path)
-    for settings in ({}, {"n_shards": 3, "executor": Threads(n_workers=2)}):
+    first = rm.minimize(problem(SIGN, rm.Hinge()), rm.Bundle(), tol=1e-2, max_iter=3, checkpoint=path)
+    for settings in ({}, {"n_shards": 3, "executor": rm.Threads(n_workers=2)}):
         copy = shutil.copy(path, tmp_path / "copy")
-        resumed = minimize(problem(SIGN, Hinge(), X=store(X), **settings), Bundle(), checkpoint=copy)
+        resumed = rm.minimize(problem(SIGN, rm.Hinge(), X=store(X), **settings), rm.Bundle(), checkpoint=copy)
         assert resumed.status == "converged"
         assert resumed.trace[:3] == first.trace
 
@@ -287,8 +245,8 @@ def forge(path, arrays, meta):
 
 
 def check_refused(path, J, solver):
-    with pytest.raises(FileError) as caught:
-        minimize(J, solver, tol=1e-9, max_iter=9, checkpoint=path)
+    with pytest.raises(rm.FileError) as caught:
+        rm.minimize(J, solver, tol=1e-9, max_iter=9, checkpoint=path)
     message = str(caught.value)
     assert message.startswith(f"{path} is broken: ")
     assert message.endswith("; delete it or give another checkpoint path")
@@ -296,16 +254,16 @@ def check_refused(path, J, solver):
 
 
 def test_bounds_in_a_file_do_not_count(tmp_path):
-    J, path = problem(SIGN, Hinge()), tmp_path / "run"
-    first = minimize(J, Bundle(), tol=0.5, checkpoint=path)
-    best = minimize(J, tol=1e-9)
+    J, path = problem(SIGN, rm.Hinge()), tmp_path / "run"
+    first = rm.minimize(J, rm.Bundle(), tol=0.5, checkpoint=path)
+    best = rm.minimize(J, tol=1e-9)
     arrays, meta = load_arrays(path, "checkpoint")
     assert not {"lower", "b"} & meta.keys()
     assert "cut" not in arrays
     arrays["trace"][-1, meta["keys"].index("lower")] = first.value  # a gap of zero
     forge(path, arrays, meta)
     for tol in (1e-2, 1e-6):
-        resumed = minimize(J, Bundle(), tol=tol, checkpoint=path)
+        resumed = rm.minimize(J, rm.Bundle(), tol=tol, checkpoint=path)
         assert resumed.status == "converged"
         assert resumed.lower <= best.value
         assert all(row["lower"] <= best.value for row in resumed.trace)
@@ -332,7 +290,7 @@ def test_changed_or_invalid_metadata_and_arrays_are_refused(folder, tmp_path):
         forge(path, arrays | invalid, meta)
         check_refused(path, J, solver)
     forge(path, arrays, meta)
-    assert minimize(J, solver, tol=1e-2, checkpoint=path).status == "converged"
+    assert rm.minimize(J, solver, tol=1e-2, checkpoint=path).status == "converged"
 
 
 FREE = ".order", ".rows"
@@ -421,8 +379,8 @@ def check_hints(name, folder, n, seed):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = minimize(J, solver, tol=TOL, max_iter=15, max_seconds=1e6, checkpoint=path)
-        except FileError:
+                result = rm.minimize(J, solver, tol=TOL, max_iter=15, max_seconds=1e6, checkpoint=path)
+        except rm.FileError:
             continue
         truth = J.value(result.w)
         assert result.lower <= best.value * (1 + 1e-9), k
@@ -435,8 +393,8 @@ def test_changed_checkpoints_give_no_false_status(name, folder):
     """The unchanged file resumes: a run changes nothing of its data."""
     _, solver, (arrays, meta), _ = saved_run(name, folder)
     forge(folder / "same", arrays, meta)
-    assert minimize(family(name)[0], solver, tol=0.0, max_iter=4, checkpoint=folder / "same").n_iter >= 3
-    check_hints(name, folder, 2, seed=0)
+    assert rm.minimize(family(name)[0], solver, tol=0.0, max_iter=4, checkpoint=folder / "same").n_iter >= 3
+    check_hints(name, folder, 1, seed=0)
 
 
 @pytest.mark.exhaustive
@@ -450,12 +408,12 @@ def test_many_changed_checkpoints_give_no_false_status(name, folder):
 @pytest.mark.parametrize("settings", [{}, {"solver": "lbfgs"}, {"fit_intercept": False}], ids=str)
 def test_overflowing_objectives_raise(y, settings):
     with pytest.raises(ValueError, match="scale"):
-        LinearRegressor("squared", **settings).fit(X, y)
+        rm.LinearRegressor("squared", **settings).fit(X, y)
 
 
 def test_overflowing_columns_do_not_converge():
     with pytest.warns(match="certified relative gap of 1"):
-        model = LinearRegressor("squared").fit(1e200 * X, X[:, 0])
+        model = rm.LinearRegressor("squared").fit(1e200 * X, X[:, 0])
     assert model.result_.status != "converged"
     assert np.isfinite(model.objective_)
 
@@ -468,4 +426,4 @@ def test_a_risk_that_returns_nan_raises():
             return float("nan"), np.zeros(3)
 
     with pytest.raises(ValueError, match="nan where the run starts: return finite numbers"):
-        minimize(Objective(Own(), L2(), 0.1))
+        rm.minimize(rm.Objective(Own(), rm.L2(), 0.1))

@@ -7,18 +7,7 @@ import scipy.optimize
 import scipy.sparse as sp
 
 import reference
-from riskmin import (
-    L1,
-    L2,
-    Box,
-    Elastic,
-    Entropy,
-    Quadratic,
-    basis_pursuit,
-    hard_margin,
-    maximum_entropy,
-    minimize_constrained,
-)
+import riskmin as rm
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((40, 5))
@@ -70,8 +59,8 @@ def check_farkas(result, rows, lower, upper, support=None):
 )
 def test_hard_margins_are_those_of_cvxpy(unit, form, intercept):
     y = np.sign(X @ TRUE + 0.3 * intercept)
-    result = hard_margin(form(unit * X), y, fit_intercept=intercept)
-    minimum = best(X, *margins(y), L2(), intercept)[0] / unit**2
+    result = rm.hard_margin(form(unit * X), y, fit_intercept=intercept)
+    minimum = best(X, *margins(y), rm.L2(), intercept)[0] / unit**2
     assert result.status == "converged"
     assert result.lower <= minimum * (1 + 1e-7)
     assert result.value == pytest.approx(minimum, rel=1e-5)
@@ -83,7 +72,7 @@ def test_hard_margins_are_those_of_cvxpy(unit, form, intercept):
 @pytest.mark.parametrize("intercept", [True, False])
 def test_inseparable_classes_are_proved_to_be_so(intercept):
     y = np.where(RNG.random(40) < 0.5, 1.0, -1.0)
-    result = hard_margin(X, y, fit_intercept=intercept)
+    result = rm.hard_margin(X, y, fit_intercept=intercept)
     assert result.status == "infeasible"
     assert result.lower == np.inf
     assert result.norm_bound > 1e9
@@ -105,7 +94,7 @@ def test_inseparable_classes_are_proved_to_be_so(intercept):
 # ---------------------------------------------------------------- basis pursuit
 @pytest.mark.parametrize("units", [np.ones(15), np.geomspace(1e-6, 1e6, 15)], ids=["one", "many"])
 def test_basis_pursuit_recovers_sparse_weights(units):
-    result = basis_pursuit(units[:, None] * WIDE, units * (WIDE @ SPARSE))
+    result = rm.basis_pursuit(units[:, None] * WIDE, units * (WIDE @ SPARSE))
     assert result.status == "converged"
     assert result.lower <= 3.5 <= result.value * (1 + 1e-6)
     np.testing.assert_allclose(result.w, SPARSE, atol=1e-6)
@@ -115,11 +104,11 @@ def test_basis_pursuit_recovers_sparse_weights(units):
 
 
 @pytest.mark.parametrize(
-    "reg", [L2(), Quadratic(np.eye(60) + 0.1), Elastic(0.5), Box(L1(), -1.5, 3.0)], ids=repr
+    "reg", [rm.L2(), rm.Quadratic(np.eye(60) + 0.1), rm.Elastic(0.5), rm.Box(rm.L1(), -1.5, 3.0)], ids=repr
 )
 def test_equalities_with_other_regularizers_have_the_optimum_of_cvxpy(reg):
     targets = WIDE @ SPARSE
-    result = basis_pursuit(WIDE, targets, reg)
+    result = rm.basis_pursuit(WIDE, targets, reg)
     minimum, _ = best(WIDE, targets, targets, reg)
     assert result.status == "converged"
     assert result.value == pytest.approx(minimum, rel=1e-5)
@@ -128,12 +117,12 @@ def test_equalities_with_other_regularizers_have_the_optimum_of_cvxpy(reg):
 
 def test_contradictory_targets_are_proved_to_be_so():
     y = RNG.standard_normal(60)
-    result = basis_pursuit(WIDE.T, y)
+    result = rm.basis_pursuit(WIDE.T, y)
     assert (result.status, result.lower) == ("infeasible", np.inf)
     check_farkas(result, WIDE.T, y, y)
     targets = np.concatenate([WIDE @ SPARSE] * 2)
     targets[4] += 1e-3  # two equal rows with targets that differ
-    close = basis_pursuit(np.vstack([WIDE, WIDE]), targets)
+    close = rm.basis_pursuit(np.vstack([WIDE, WIDE]), targets)
     assert close.status == "infeasible"
     check_farkas(close, np.vstack([WIDE, WIDE]), targets, targets)
 
@@ -151,8 +140,8 @@ def test_contradictory_targets_are_proved_to_be_so():
 def test_distributions_are_those_of_cvxpy(width, prior):
     targets, mu = P @ FEATURES + 0.1, prior / prior.sum()
     uniform = np.ptp(prior) == 0
-    result = maximum_entropy(FEATURES, targets, width=width, prior=None if uniform else prior)
-    minimum, w = best(FEATURES.T, targets - width, targets + width, Entropy(mu))
+    result = rm.maximum_entropy(FEATURES, targets, width=width, prior=None if uniform else prior)
+    minimum, w = best(FEATURES.T, targets - width, targets + width, rm.Entropy(mu))
     assert result.status == "converged"
     assert result.value == pytest.approx(minimum, rel=2e-5, abs=1e-7)
     assert result.lower <= minimum * (1 + 1e-5) + 1e-8
@@ -165,7 +154,7 @@ def test_distributions_are_those_of_cvxpy(width, prior):
 
 def test_moments_in_other_units_give_the_same_distribution():
     units, offset = np.geomspace(1e-6, 1e6, 6), 1e3 * np.geomspace(1e-6, 1e6, 6)
-    same, other = (maximum_entropy(F, P @ F) for F in (FEATURES, FEATURES * units + offset))
+    same, other = (rm.maximum_entropy(F, P @ F) for F in (FEATURES, FEATURES * units + offset))
     assert other.status == "converged"
     np.testing.assert_allclose(other.w, same.w, atol=1e-5)
 
@@ -173,14 +162,14 @@ def test_moments_in_other_units_give_the_same_distribution():
 def test_moments_outside_the_convex_hull_are_proved_to_be_so():
     """The multipliers separate the target from all outcomes: an exact proof, as the simplex is bounded."""
     targets = P @ FEATURES + 3
-    result = maximum_entropy(FEATURES, targets, width=0.5)
+    result = rm.maximum_entropy(FEATURES, targets, width=0.5)
     assert (result.status, result.norm_bound) == ("infeasible", np.inf)
     check_farkas(result, FEATURES.T, targets - 0.5, targets + 0.5, support=np.min)
-    die = np.arange(1.0, 7.0)[:, None]
-    assert maximum_entropy(die, [6.01]).status == "infeasible"
-    edge = maximum_entropy(die, [6.0])  # only one distribution
+    die = np.arange(1.0, 5.0)[:, None]
+    assert rm.maximum_entropy(die, [4.01]).status == "infeasible"
+    edge = rm.maximum_entropy(die, [4.0])  # only one distribution
     assert edge.status == "converged"
-    assert edge.w[5] == pytest.approx(1, abs=1e-5)
+    assert edge.w[3] == pytest.approx(1, abs=1e-5)
 
 
 # ---------------------------------------------------------------- input
@@ -188,8 +177,8 @@ def test_mixed_bounds_are_equalities_boxes_and_none():
     rows = WIDE[:6]
     lower = np.array([1.0, -np.inf, 0.5, 0.0, -np.inf, -3.0])
     upper = np.array([1.0, -1.0, np.inf, 0.1, np.inf, -2.0])
-    result = minimize_constrained(rows, lower, upper, L2())
-    assert result.value == pytest.approx(best(rows, lower, upper, L2())[0], rel=1e-5)
+    result = rm.minimize_constrained(rows, lower, upper, rm.L2())
+    assert result.value == pytest.approx(best(rows, lower, upper, rm.L2())[0], rel=1e-5)
     check_kkt(result, rows, result.w, lower, upper)
     assert "at least" in result.message
 
@@ -197,12 +186,12 @@ def test_mixed_bounds_are_equalities_boxes_and_none():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: minimize_constrained(X, 1.0, 0.0, L2()), "lower bound is above the upper"),
-        (lambda: minimize_constrained(X, np.inf, np.inf, L2()), "target is infinite"),
-        (lambda: minimize_constrained(X, -np.inf, np.inf, L2()), "no constraints"),
-        (lambda: hard_margin(X, np.arange(40.0)), "-1"),
-        (lambda: maximum_entropy(FEATURES, np.zeros(6), prior=np.zeros(80)), "80 numbers above 0"),
-        (lambda: maximum_entropy(FEATURES, np.zeros(6), width=-1.0), "width must be >= 0"),
+        (lambda: rm.minimize_constrained(X, 1.0, 0.0, rm.L2()), "lower bound is above the upper"),
+        (lambda: rm.minimize_constrained(X, np.inf, np.inf, rm.L2()), "target is infinite"),
+        (lambda: rm.minimize_constrained(X, -np.inf, np.inf, rm.L2()), "no constraints"),
+        (lambda: rm.hard_margin(X, np.arange(40.0)), "-1"),
+        (lambda: rm.maximum_entropy(FEATURES, np.zeros(6), prior=np.zeros(80)), "80 numbers above 0"),
+        (lambda: rm.maximum_entropy(FEATURES, np.zeros(6), width=-1.0), "width must be >= 0"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(call, message):
@@ -214,12 +203,16 @@ def test_bad_input_is_refused_in_one_sentence(call, message):
 def test_the_support_of_a_domain_is_the_largest_product():
     a = RNG.standard_normal(4)
     lower, upper = np.array([-1.0, 0.0, -2.0, 1.0]), np.array([0.5, 3.0, 2.0, 1.0])
-    for reg in (Entropy(0.25), Entropy([1.0, 2.0, 3.0, 4.0], balanced=True), Box(L2(), lower, upper)):
+    for reg in (
+        rm.Entropy(0.25),
+        rm.Entropy([1.0, 2.0, 3.0, 4.0], balanced=True),
+        rm.Box(rm.L2(), lower, upper),
+    ):
         drawn = [a @ reg.prox(100 * RNG.standard_normal(4), 0.0) for _ in range(300)]
         assert max(drawn) <= reg.domain_support(a) + 1e-9
         assert max(drawn) >= 0.9 * reg.domain_support(a)
-    assert (L2().domain_support(a), L1().domain_support(0 * a)) == (np.inf, 0.0)
-    assert Entropy(1.0, normalized=False).domain_support(-np.abs(a)) == 0.0
+    assert (rm.L2().domain_support(a), rm.L1().domain_support(0 * a)) == (np.inf, 0.0)
+    assert rm.Entropy(1.0, normalized=False).domain_support(-np.abs(a)) == 0.0
 
 
 # ---------------------------------------------------------------- values at feasible points
@@ -231,7 +224,7 @@ def test_the_value_is_that_of_a_feasible_point_in_any_units(seed, boxes):
     rows = rng.standard_normal((n, p)) * 10.0 ** rng.uniform(-3, 4, p) * 10.0 ** rng.uniform(-3, 4, (n, 1))
     z = rows @ (rng.standard_normal(p) * (rng.random(p) < 0.5))
     slack = 0.1 * np.abs(z) if boxes else 0.0
-    result = minimize_constrained(rows, z - slack, z + slack, L1())
+    result = rm.minimize_constrained(rows, z - slack, z + slack, rm.L1())
     assert result.status == "converged"
     assert result.value - result.lower <= 1e-6 * result.value
     scores = rows @ result.w
@@ -247,13 +240,13 @@ def test_the_value_is_that_of_a_feasible_point_in_any_units(seed, boxes):
     assert result.value == pytest.approx(minimum, rel=1e-5)
 
 
-@pytest.mark.parametrize("reg", [L1(), L2(), Elastic(0.3)], ids=repr)
+@pytest.mark.parametrize("reg", [rm.L1(), rm.L2(), rm.Elastic(0.3)], ids=repr)
 def test_a_run_that_starts_at_zero_proves_no_infeasibility(reg):
     """Every norm is large beside that of w = 0, at which a first step with a small penalty stays."""
     rng = np.random.default_rng(6)
     for _ in range(4):
         rows, w = rng.standard_normal((5, 18)), rng.standard_normal(18)
-        assert minimize_constrained(rows, rows @ w - 0.5, rows @ w + 0.5, reg).status == "converged"
+        assert rm.minimize_constrained(rows, rows @ w - 0.5, rows @ w + 0.5, reg).status == "converged"
 
 
 def test_constrained_problems_end_at_their_time_limit():
@@ -262,10 +255,10 @@ def test_constrained_problems_end_at_their_time_limit():
     z = rows @ rng.standard_normal(20)
     signs = np.where(z > 0, 1.0, -1.0)
     results = [
-        minimize_constrained(rows, z, z, L1(), max_seconds=0),
-        basis_pursuit(rows, z, max_seconds=0),
-        hard_margin(rows, signs, max_seconds=0),
-        maximum_entropy(rows, rows.mean(axis=0) + 1e-3, prior=rng.random(15) + 0.1, max_seconds=0),
+        rm.minimize_constrained(rows, z, z, rm.L1(), max_seconds=0),
+        rm.basis_pursuit(rows, z, max_seconds=0),
+        rm.hard_margin(rows, signs, max_seconds=0),
+        rm.maximum_entropy(rows, rows.mean(axis=0) + 1e-3, prior=rng.random(15) + 0.1, max_seconds=0),
     ]
     assert [result.status for result in results] == ["max_seconds"] * 4
     for result in results:

@@ -12,49 +12,36 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import ALL_LOSSES, Problem, labels, ticking_clock
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Auto,
-    Bmrm,
-    Bundle,
-    Cut,
-    Exponential,
-    Hinge,
-    Iterate,
-    Lbfgs,
-    LineSearchBmrm,
-    Logistic,
-    Objective,
-    Poisson,
-    Squared,
-    linear_risk,
-    minimize,
-)
 from riskmin.driver import run
 from riskmin.testing import check_solver
 
-SOLVERS = [Bundle(), Bundle(keep=1), Lbfgs(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Auto()]
+SOLVERS = [
+    rm.Bundle(),
+    rm.Bundle(keep=1),
+    rm.Lbfgs(),
+    rm.Bmrm(),
+    rm.Bmrm(floor=True),
+    rm.LineSearchBmrm(),
+    rm.Auto(),
+]
 each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 ROW = {"iteration", "seconds", "calls", "value", "lower", "gap"}
 """What every row of a trace has."""
 
 
 def objective(loss=None, **settings):
-    return Problem(loss or Hinge(), n=60, p=5, **settings).objective()
+    return Problem(loss or rm.Hinge(), n=60, p=5, **settings).objective()
 
 
 # ---------------------------------------------------------------- the contract of solvers
 @pytest.mark.parametrize(
     ("solver", "options"),
     [
-        (Bundle(keep=2), {"tol": 1e-3}),
-        (Bmrm(floor=True), {"nonsmooth": True, "tol": 1e-2}),
-        (LineSearchBmrm(), {"nonsmooth": True, "tol": 1e-2}),
-        (Lbfgs(memory=1), {"smooth": True}),
-        (Auto(), {"nonsmooth": True}),
+        (rm.Bundle(keep=2), {"tol": 1e-3}),
+        (rm.Bmrm(floor=True), {"nonsmooth": True, "tol": 1e-2}),
+        (rm.Lbfgs(memory=1), {"smooth": True}),
     ],
     ids=repr,
 )
@@ -79,10 +66,10 @@ class Broken:
             if self.fault == "value of another point":
                 value = obj.value(w - 0.1 * g)
             if self.fault == "cut too high":
-                cut = Cut(cut.a, cut.b + 1e-3)
+                cut = rm.Cut(cut.a, cut.b + 1e-3)
             if self.fault == "slope of J":
-                cut = Cut(cut.a + obj.lam * w, cut.b)
-            yield Iterate(w.copy(), value, cut)
+                cut = rm.Cut(cut.a + obj.lam * w, cut.b)
+            yield rm.Iterate(w.copy(), value, cut)
             w -= step * (g + obj.lam * w)
             if self.fault == "random":
                 w += 1e-9 * rng.standard_normal(len(w))
@@ -113,10 +100,10 @@ def test_contract_refuses(fault, message):
 @each_solver
 def test_results_are_certified_and_bounds_are_monotone(solver):
     """From a point that is worse than w = 0, which is used and not changed."""
-    intercept = isinstance(solver, Bundle | Auto)
-    problem = Problem(Logistic(), n=60, p=5, lam=0.1, intercept=intercept)
+    intercept = isinstance(solver, rm.Bundle | rm.Auto)
+    problem = Problem(rm.Logistic(), n=60, p=5, lam=0.1, intercept=intercept)
     obj, w0, points = problem.objective(), np.arange(5.0), []
-    result = minimize(obj, solver, w0, tol=1e-3, callback=lambda it, row: points.append(it.w))
+    result = rm.minimize(obj, solver, w0, tol=1e-3, callback=lambda it, row: points.append(it.w))
     problem.check(result, tol=1e-3)
     np.testing.assert_array_equal(w0, np.arange(5.0))
     np.testing.assert_array_equal(points[0], w0)
@@ -133,34 +120,36 @@ def test_results_are_certified_and_bounds_are_monotone(solver):
         assert two["value"] <= one["value"] * (1 + 1e-9)
         assert two["calls"] >= one["calls"]
         assert two["seconds"] >= one["seconds"]
-    first = minimize(obj, solver, w0, max_iter=1)
+    first = rm.minimize(obj, solver, w0, max_iter=1)
     assert first.value == obj.value(np.zeros(5)) < obj.value(w0)  # the result is never worse than w = 0
-    if not isinstance(solver, (Bmrm, LineSearchBmrm)):
-        assert minimize(obj, solver, result.w, tol=1e-3).n_iter <= 10
+    if not isinstance(solver, (rm.Bmrm, rm.LineSearchBmrm)):
+        assert rm.minimize(obj, solver, result.w, tol=1e-3).n_iter <= 10
 
 
 def test_w0_of_other_dtypes_and_shapes():
-    obj = objective(Squared())
-    expected = minimize(obj, tol=1e-10)
+    obj = objective(rm.Squared())
+    expected = rm.minimize(obj, tol=1e-10)
     for w0 in (np.ones(5, dtype=np.float32), np.ones(5, dtype=int), np.ones((5, 2))[:, 0]):
-        assert minimize(obj, w0=w0, tol=1e-10).value == pytest.approx(expected.value, rel=1e-9)
+        assert rm.minimize(obj, w0=w0, tol=1e-10).value == pytest.approx(expected.value, rel=1e-9)
     for w0 in (np.ones(4), np.ones((5, 1)), np.float64(1.0)):
         with pytest.raises((ValueError, AttributeError), match=r"w0|shape"):
-            minimize(obj, w0=np.asarray(w0))
+            rm.minimize(obj, w0=np.asarray(w0))
 
 
 def test_calls_are_counted_per_run():
     obj = objective()
-    one, two = minimize(obj, Bundle()), minimize(obj, Bundle())
+    one, two = rm.minimize(obj, rm.Bundle()), rm.minimize(obj, rm.Bundle())
     assert one.trace[-1]["calls"] == two.trace[-1]["calls"]
     assert obj.count.calls == 0
 
 
 def test_the_result_names_the_solver_and_the_reason():
-    assert minimize(objective(), Bundle(keep=7)).solver == "Bundle(keep=7)"
-    assert minimize(objective(Logistic())).solver.endswith(": Logistic is smooth, and has second derivatives")
-    assert ": Hinge " in minimize(objective(), Auto()).solver
-    anonymous = minimize(Objective(OwnRisk(objective().risk), L2(), 0.1))
+    assert rm.minimize(objective(), rm.Bundle(keep=7)).solver == "Bundle(keep=7)"
+    assert rm.minimize(objective(rm.Logistic())).solver.endswith(
+        ": Logistic is smooth, and has second derivatives"
+    )
+    assert ": Hinge " in rm.minimize(objective(), rm.Auto()).solver
+    anonymous = rm.minimize(rm.Objective(OwnRisk(objective().risk), rm.L2(), 0.1))
     assert anonymous.solver.startswith("Bundle(keep=20): OwnRisk ")
 
 
@@ -171,21 +160,23 @@ def test_no_result_is_worse_than_the_best_constant_scores(loss):
     X = np.random.default_rng(0).normal(size=(1000, 3)) * [1e6, 1.0, 1e-6] + [1e9, 0.0, 5.0]
     p = np.bincount(y) / 1000
     best = -p @ np.log(p) if loss == "softmax" else 2 * (1 - p[0])  # margins of 1 for the first class
-    result = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L1(), 1e-4), max_iter=1)
+    result = rm.minimize(
+        rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=True), rm.L1(), 1e-4), max_iter=1
+    )
     assert result.lower <= result.value <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.Bmrm(), rm.LineSearchBmrm(), rm.Lbfgs()], ids=repr)
 def test_the_perceptron_on_separable_data(solver, intercept):
     """The minimum is J(0) = 0: reached at once from w = 0, and approximately from elsewhere."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 3)), np.where(np.arange(30) % 2 == 0, 1.0, -1.0)
     X[:, 0] = y * (1 + rng.random(30))
-    obj = Objective(linear_risk(X, y, Hinge(margin=0.0), fit_intercept=intercept), L2(), 0.1)
-    result = minimize(obj, solver)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Hinge(margin=0.0), fit_intercept=intercept), rm.L2(), 0.1)
+    result = rm.minimize(obj, solver)
     assert (result.status, result.value, result.lower) == ("converged", 0.0, 0.0)
-    result = minimize(obj, solver, np.ones(3), max_iter=100)
+    result = rm.minimize(obj, solver, np.ones(3), max_iter=100)
     assert result.lower == pytest.approx(0, abs=1e-12)
     assert result.value <= 0.1
 
@@ -201,33 +192,33 @@ class Repeat:
         value, _, cut = obj(w0)
         while self.times > 0:
             self.times -= 1
-            yield Iterate(w0, value, cut)
+            yield rm.Iterate(w0, value, cut)
 
 
 @pytest.mark.parametrize(("times", "n_iter"), [(1, range(1, 2)), (np.inf, range(100, 110))])
 def test_solvers_that_end_early_or_make_no_progress_are_stalled(times, n_iter):
-    result = minimize(objective(), Repeat(times), tol=1e-6)
+    result = rm.minimize(objective(), Repeat(times), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter in n_iter
 
 
 def test_limits_of_iterations_and_seconds():
-    result = minimize(objective(), Bundle(), tol=1e-9, max_iter=3)
+    result = rm.minimize(objective(), rm.Bundle(), tol=1e-9, max_iter=3)
     assert (result.status, result.n_iter) == ("max_iter", 3)
     assert result.gap > 1e-9 * result.value
     with ticking_clock():
-        result = minimize(objective(lam=1e-6), Bmrm(), tol=1e-12, max_seconds=0.3)
+        result = rm.minimize(objective(lam=1e-6), rm.Bmrm(), tol=1e-12, max_seconds=0.3)
     assert result.status == "max_seconds"
     assert result.trace[-1]["seconds"] >= 0.3
 
 
 @pytest.mark.parametrize(
     ("solver", "loss", "intercept"),
-    [(Bundle(), Hinge(), True), (Bundle(), Absolute(), False), (Lbfgs(), Logistic(), True)],
+    [(rm.Bundle(), rm.Hinge(), True), (rm.Bundle(), rm.Absolute(), False), (rm.Lbfgs(), rm.Logistic(), True)],
     ids=repr,
 )
 def test_tol_zero_ends(solver, loss, intercept):
-    result = minimize(objective(loss, intercept=intercept), solver, tol=0.0, max_iter=5000)
+    result = rm.minimize(objective(loss, intercept=intercept), solver, tol=0.0, max_iter=5000)
     assert result.status in ("stalled", "converged")
     assert 0 <= result.gap <= 1e-8 * result.value
 
@@ -240,7 +231,7 @@ def test_callback_gets_each_row_and_can_stop():
         assert it.w.shape == (5,)
         return len(rows) == 4
 
-    result = minimize(obj, Bundle(), tol=1e-9, callback=callback)
+    result = rm.minimize(obj, rm.Bundle(), tol=1e-9, callback=callback)
     assert result.status == "interrupted"
     assert rows == result.trace
     assert len(rows) == 4
@@ -249,8 +240,8 @@ def test_callback_gets_each_row_and_can_stop():
 
 
 def test_callback_does_not_override_convergence():
-    result = minimize(
-        objective(), Bundle(), tol=0.1, callback=lambda it, row: row["gap"] <= 0.1 * row["value"]
+    result = rm.minimize(
+        objective(), rm.Bundle(), tol=0.1, callback=lambda it, row: row["gap"] <= 0.1 * row["value"]
     )
     assert result.status == "converged"
 
@@ -268,7 +259,7 @@ def test_callback_does_not_override_convergence():
 )
 def test_errors_of_settings_and_callbacks_are_raised(settings, error, words):
     with pytest.raises(error, match=words):
-        minimize(objective(), **settings)
+        rm.minimize(objective(), **settings)
 
 
 # ---------------------------------------------------------------- Ctrl-C
@@ -308,21 +299,23 @@ class Starting:
 def calls_before_the_run(risk):
     """Number of calls of a user-defined risk in the checks before a run."""
     counted, counts = OwnRisk(risk), []
-    minimize(Objective(counted, L2(), 1e-4), Starting(Bmrm(), lambda: counts.append(len(counted.calls))))
+    rm.minimize(
+        rm.Objective(counted, rm.L2(), 1e-4), Starting(rm.Bmrm(), lambda: counts.append(len(counted.calls)))
+    )
     return counts[0]
 
 
-@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.Bmrm(), rm.Lbfgs()], ids=repr)
 def test_ctrl_c_returns_the_best_so_far(solver):
-    risk = objective(Logistic()).risk
+    risk = objective(rm.Logistic()).risk
     before = calls_before_the_run(risk)
-    result = minimize(Objective(OwnRisk(risk, before + 6), L2(), 1e-4), solver, tol=1e-12)
+    result = rm.minimize(rm.Objective(OwnRisk(risk, before + 6), rm.L2(), 1e-4), solver, tol=1e-12)
     assert result.status == "interrupted"
     assert result.n_iter >= 1
-    assert result.value == pytest.approx(Objective(risk, L2(), 1e-4).value(result.w))
+    assert result.value == pytest.approx(rm.Objective(risk, rm.L2(), 1e-4).value(result.w))
     for first in (1, before + 1):
         with pytest.raises(KeyboardInterrupt):  # there is no result yet
-            minimize(Objective(OwnRisk(risk, first), L2(), 1e-4), solver)
+            rm.minimize(rm.Objective(OwnRisk(risk, first), rm.L2(), 1e-4), solver)
 
 
 def test_a_signal_of_the_terminal_returns_the_best_so_far():
@@ -331,7 +324,7 @@ def test_a_signal_of_the_terminal_returns_the_best_so_far():
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     handler = signal.getsignal(signal.SIGINT)
-    result = minimize(objective(lam=1e-9), LineSearchBmrm(), tol=0, callback=strike)
+    result = rm.minimize(objective(lam=1e-9), rm.LineSearchBmrm(), tol=0, callback=strike)
     assert (result.status, result.n_iter) == ("interrupted", 4)
     assert result.lower <= result.value
     assert signal.getsignal(signal.SIGINT) is handler
@@ -340,7 +333,7 @@ def test_a_signal_of_the_terminal_returns_the_best_so_far():
 def test_ctrl_c_during_the_final_evaluation_keeps_the_trace(tmp_path):
     """Ctrl-C during the reevaluation of J at the end of the run."""
     obj, calls = objective(), []
-    last = calls_before_the_run(obj.risk) + minimize(obj, Bmrm(), tol=1e-6).n_iter + 1
+    last = calls_before_the_run(obj.risk) + rm.minimize(obj, rm.Bmrm(), tol=1e-6).n_iter + 1
 
     class Risk:  # without a state, which would be part of its data
         dim = obj.risk.dim
@@ -351,23 +344,25 @@ def test_ctrl_c_during_the_final_evaluation_keeps_the_trace(tmp_path):
                 raise KeyboardInterrupt
             return obj.risk(w)
 
-    broken = Objective(Risk(), L2(), obj.lam)
-    result = minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run")
+    broken = rm.Objective(Risk(), rm.L2(), obj.lam)
+    result = rm.minimize(broken, rm.Bmrm(), tol=1e-6, checkpoint=tmp_path / "run")
     assert result.status == "interrupted"
     assert all(row.keys() >= ROW for row in result.trace)
-    assert minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run").status == "converged"
+    assert rm.minimize(broken, rm.Bmrm(), tol=1e-6, checkpoint=tmp_path / "run").status == "converged"
 
 
 def test_ctrl_c_while_resuming_returns_the_saved_result(tmp_path):
     obj = objective()
-    first = minimize(obj, Bundle(), tol=1e-9, max_iter=4, checkpoint=tmp_path / "run")
+    first = rm.minimize(obj, rm.Bundle(), tol=1e-9, max_iter=4, checkpoint=tmp_path / "run")
 
     class Interrupted(type(obj.risk)):
         def cursor(self, w):
             raise KeyboardInterrupt
 
     risk = Interrupted(obj.risk.loss, obj.risk.linear_map, obj.risk.executor, obj.risk.dim)
-    result = minimize(Objective(risk, L2(), obj.lam), Bundle(), tol=1e-9, checkpoint=tmp_path / "run")
+    result = rm.minimize(
+        rm.Objective(risk, rm.L2(), obj.lam), rm.Bundle(), tol=1e-9, checkpoint=tmp_path / "run"
+    )
     assert result.status == "interrupted"
     assert result.value == pytest.approx(first.value, rel=1e-12)
 
@@ -392,19 +387,19 @@ def spoiled(risk):
 
 
 def test_a_wrong_oracle_raises_before_the_run():
-    for risk, name in ((OwnRisk(objective(Logistic()).risk), "OwnRisk"), (Waves(), "Waves")):
+    for risk, name in ((OwnRisk(objective(rm.Logistic()).risk), "OwnRisk"), (Waves(), "Waves")):
         spoiled(risk)
         with pytest.raises(ValueError, match=f"the risk {name} is not convex, or its gradient is wrong: it"):
-            minimize(Objective(risk, L2(), 0.01))
+            rm.minimize(rm.Objective(risk, rm.L2(), 0.01))
 
 
-@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("solver", [rm.Bundle(), rm.Bmrm(), rm.LineSearchBmrm(), rm.Lbfgs()], ids=repr)
 def test_an_oracle_that_is_wrong_in_the_run_is_not_certified(solver):
-    right = objective(Logistic()).risk
+    right = objective(rm.Logistic()).risk
     for w0 in np.random.default_rng(0).standard_normal((3, 5)):
         risk = OwnRisk(right)
         wrong = Starting(solver, lambda risk=risk: spoiled(risk))
-        result = minimize(Objective(risk, L2(), 0.01), wrong, w0, tol=1e-3, max_iter=200)
+        result = rm.minimize(rm.Objective(risk, rm.L2(), 0.01), wrong, w0, tol=1e-3, max_iter=200)
         assert (result.status, result.lower) == ("stalled", 0)
         assert result.note.startswith("the risk OwnRisk is not convex, or its gradient is wrong: it is ")
 
@@ -412,8 +407,11 @@ def test_an_oracle_that_is_wrong_in_the_run_is_not_certified(solver):
 def test_a_nonconvex_risk_is_not_certified():
     for w0 in np.random.default_rng(0).standard_normal((6, 2)):
         risk = Waves()
-        obj, solver = Objective(risk, L2(), 0.01), Starting(Bundle(), lambda risk=risk: spoiled(risk))
-        result = minimize(obj, solver, w0, tol=1e-3, max_iter=200)
+        obj, solver = (
+            rm.Objective(risk, rm.L2(), 0.01),
+            Starting(rm.Bundle(), lambda risk=risk: spoiled(risk)),
+        )
+        result = rm.minimize(obj, solver, w0, tol=1e-3, max_iter=200)
         assert (result.status, result.lower) == ("stalled", 0)
         assert "Waves is not convex" in result.note
         assert result.value == pytest.approx(obj.value(result.w))
@@ -425,13 +423,13 @@ def test_a_refuted_bound_is_discarded():
     class Liar:
         def iterates(self, obj, w0):
             value, _, cut = obj(w0)
-            yield Iterate(w0, value, Cut(0 * w0, 0.9 * value))
+            yield rm.Iterate(w0, value, rm.Cut(0 * w0, 0.9 * value))
             while True:
-                yield Iterate(best.w, best.value, cut)
+                yield rm.Iterate(best.w, best.value, cut)
 
     obj = objective()
-    best = minimize(obj, tol=1e-6)
-    result = minimize(obj, Liar(), tol=1e-3)
+    best = rm.minimize(obj, tol=1e-6)
+    result = rm.minimize(obj, Liar(), tol=1e-3)
     assert result.status == "stalled"
     assert result.lower == 0
     assert obj.lower(result.cut) == 0
@@ -439,7 +437,7 @@ def test_a_refuted_bound_is_discarded():
 
 def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
     """A cut that rounding makes worthless takes nothing off the bound of another."""
-    poor = Cut(np.array([-0.5]), 0.374)
+    poor = rm.Cut(np.array([-0.5]), 0.374)
     # no data give a valid cut near the optimum such an error
     monkeypatch.setattr(run, "rounding_allowance", lambda obj, w, cut: 0.1 if cut.b == poor.b else 1e-12)
 
@@ -447,10 +445,10 @@ def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
         def iterates(self, obj, w0):
             # J = w^2 / 2 + (w - 1)^2 / 2, with the minimum 1/4 at 1/2; the cut there has the offset 0.375
             for _ in range(5):
-                yield Iterate(np.array([0.5]), 0.25, poor)
+                yield rm.Iterate(np.array([0.5]), 0.25, poor)
 
-    risk = linear_risk(np.ones((2, 1)), np.ones(2), Squared())
-    result = minimize(Objective(risk, L2(), lam=1.0), PoorCut(), tol=1e-2)
+    risk = rm.linear_risk(np.ones((2, 1)), np.ones(2), rm.Squared())
+    result = rm.minimize(rm.Objective(risk, rm.L2(), lam=1.0), PoorCut(), tol=1e-2)
     assert result.status == "converged"
     assert 0.25 - 1e-9 <= result.lower <= 0.25
 
@@ -459,17 +457,17 @@ def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
 @pytest.mark.parametrize("seed", range(2))
 def test_bundle_values_do_not_increase(seed):
     """Steep losses far from the minimum, where a bracket may end at worse points than the starting point."""
-    obj = objective(Exponential(), lam=1e-4, seed=seed, intercept=True)
+    obj = objective(rm.Exponential(), lam=1e-4, seed=seed, intercept=True)
     w0 = np.random.default_rng(seed).standard_normal(5)
-    values = [it.value for it in islice(Bundle().iterates(obj, w0), 25)]
+    values = [it.value for it in islice(rm.Bundle().iterates(obj, w0), 25)]
     assert all(new <= old * (1 + 1e-9) for old, new in pairwise(values))
-    assert minimize(obj, Bundle(), w0, tol=1e-2).status == "converged"
+    assert rm.minimize(obj, rm.Bundle(), w0, tol=1e-2).status == "converged"
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_gaps_below_rounding_are_not_proved(seed):
-    obj = objective(Logistic(), seed=seed)
-    result = minimize(obj, Lbfgs(), tol=1e-16)
+    obj = objective(rm.Logistic(), seed=seed)
+    result = rm.minimize(obj, rm.Lbfgs(), tol=1e-16)
     assert result.status != "converged" or obj.lower(result.cut) <= result.value
 
 
@@ -502,11 +500,11 @@ def difficult_problems(draw):
     lam = 10.0 ** draw(st.integers(-10, 6))
     w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(p)
     X = sp.csr_array(X) if draw(st.booleans()) else X
-    risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
-    return loss, Objective(risk, L2(), lam), w0
+    risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
+    return loss, rm.Objective(risk, rm.L2(), lam), w0
 
 
-UNBOUNDED = (Exponential(), Logistic(), Poisson())
+UNBOUNDED = (rm.Exponential(), rm.Logistic(), rm.Poisson())
 """Losses that may decrease indefinitely as the intercept grows."""
 
 
@@ -515,7 +513,7 @@ def certify(loss, obj, w0, solvers, max_iter):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            results = [minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
+            results = [rm.minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
         except ValueError as error:  # all weight on one class, or on counts of zero
             if "no best intercept exists" in str(error) and loss in UNBOUNDED:
                 return
@@ -533,11 +531,11 @@ def certify(loss, obj, w0, solvers, max_iter):
 @settings(deadline=None, max_examples=70, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_have_valid_certificates(problem):
-    certify(*problem, [Bundle(), Auto()], max_iter=50)
+    certify(*problem, [rm.Bundle(), rm.Auto()], max_iter=50)
 
 
 @pytest.mark.exhaustive
 @settings(deadline=None, max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_with_every_solver(problem):
-    certify(*problem, [Bundle(), Lbfgs(), Bmrm(), LineSearchBmrm()], max_iter=60)
+    certify(*problem, [rm.Bundle(), rm.Lbfgs(), rm.Bmrm(), rm.LineSearchBmrm()], max_iter=60)

@@ -6,43 +6,22 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Box,
-    Bundle,
-    DualCoordinateAscent,
-    Elastic,
-    Entropy,
-    Hinge,
-    Lbfgs,
-    Logistic,
-    Objective,
-    QNorm,
-    Quadratic,
-    Squared,
-    lam_grid,
-    lam_max,
-    linear_risk,
-    minimize,
-    path,
-)
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
 K = np.diag(np.arange(1.0, 7.0)) + 0.5
 REGULARIZERS = [
-    L2(),
-    L2(weights=np.arange(1.0, 7.0)),
-    L1(),
-    Elastic(eps=0.3),
-    Box(L1(), -0.5, 0.7),
-    Box(L2(), 0.0),
-    Entropy(prior=0.5, balanced=True),
-    Entropy(prior=0.5, normalized=False, balanced=True),
-    QNorm(q=1.5),
-    Quadratic(K),
+    rm.L2(),
+    rm.L2(weights=np.arange(1.0, 7.0)),
+    rm.L1(),
+    rm.Elastic(eps=0.3),
+    rm.Box(rm.L1(), -0.5, 0.7),
+    rm.Box(rm.L2(), 0.0),
+    rm.Entropy(prior=0.5, balanced=True),
+    rm.Entropy(prior=0.5, normalized=False, balanced=True),
+    rm.QNorm(q=1.5),
+    rm.Quadratic(K),
 ]
 
 
@@ -52,7 +31,7 @@ def risk_of(loss, n=80, **settings):
 
 def check(result, obj, tol=1e-5):
     """Check the bounds of a result against those of a cold start."""
-    cold = minimize(obj, tol=tol)
+    cold = rm.minimize(obj, tol=tol)
     assert cold.lower <= result.value * (1 + 1e-9)
     assert result.lower <= cold.value * (1 + 1e-9)
     assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6)
@@ -63,74 +42,74 @@ def check(result, obj, tol=1e-5):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_regularizers_of_a_path_may_differ(intercept):
     """Warm starts between all kinds of master problems and domains, from large lams to small and back."""
-    risk = risk_of(Hinge(), intercept=intercept)
+    risk = risk_of(rm.Hinge(), intercept=intercept)
     regs, lams = REGULARIZERS, np.geomspace(0.3, 0.01, len(REGULARIZERS))
     if intercept:
         regs, lams = regs[::-1], lams[::-1]
-    for lam, reg, result in zip(lams, regs, path(risk, regs, lams, tol=1e-3), strict=True):
+    for lam, reg, result in zip(lams, regs, rm.path(risk, regs, lams, tol=1e-3), strict=True):
         assert result.status == "converged"
         assert result.gap <= 1e-3 * result.value
         assert result.trace[-1]["lam"] == lam
-        check(result, Objective(risk, reg, lam), 1e-3)
+        check(result, rm.Objective(risk, reg, lam), 1e-3)
 
 
 @pytest.mark.parametrize(
     ("loss", "reg", "solver"),
     [
-        (Hinge(), L2(), Bundle()),
-        (Hinge(), L1(), Bundle()),
-        (Hinge(), L2(), DualCoordinateAscent()),
-        (Logistic(), L2(), Lbfgs()),
-        (Squared(), Quadratic(K), Lbfgs()),
+        (rm.Hinge(), rm.L2(), rm.Bundle()),
+        (rm.Hinge(), rm.L1(), rm.Bundle()),
+        (rm.Hinge(), rm.L2(), rm.DualCoordinateAscent()),
+        (rm.Logistic(), rm.L2(), rm.Lbfgs()),
+        (rm.Squared(), rm.Quadratic(K), rm.Lbfgs()),
     ],
     ids=repr,
 )
 def test_warm_starts_save_calls(loss, reg, solver):
     risk = risk_of(loss, n=150)
     lams = np.geomspace(1, 1e-4, 7)
-    warm = path(risk, reg, lams, solver=solver)
-    cold = [minimize(Objective(risk, reg, lam), solver) for lam in lams]
+    warm = rm.path(risk, reg, lams, solver=solver)
+    cold = [rm.minimize(rm.Objective(risk, reg, lam), solver) for lam in lams]
     # dual ascent evaluates J on its own schedule, so its work is measured in epochs
     work = [sum(r.trace[-1].get("epochs", r.trace[-1]["calls"]) for r in results) for results in (warm, cold)]
     assert work[0] < 0.75 * work[1]
 
 
 def test_results_are_in_the_order_of_the_lams():
-    risk = risk_of(Hinge())
-    by_lam = {lam: path(risk, L2(), [lam], tol=1e-6)[0].value for lam in LAMS}
+    risk = risk_of(rm.Hinge())
+    by_lam = {lam: rm.path(risk, rm.L2(), [lam], tol=1e-6)[0].value for lam in LAMS}
     for lams in (LAMS, LAMS[::-1], sorted(LAMS), [0.3, 0.3]):
-        values = [result.value for result in path(risk, L2(), lams, tol=1e-6)]
+        values = [result.value for result in rm.path(risk, rm.L2(), lams, tol=1e-6)]
         np.testing.assert_allclose(values, [by_lam[lam] for lam in lams], rtol=2e-6)
-    assert path(risk, L2(), []) == []
+    assert rm.path(risk, rm.L2(), []) == []
 
 
 def test_the_solver_may_change_along_the_path():
     """`Auto` chooses for each regularizer, and for the tolerance of the path."""
-    results = path(risk_of(Logistic()), [L2(), L1(), L2()], [1e-1, 1e-2, 1e-3], tol=1e-4)
+    results = rm.path(risk_of(rm.Logistic()), [rm.L2(), rm.L1(), rm.L2()], [1e-1, 1e-2, 1e-3], tol=1e-4)
     assert [result.status for result in results] == ["converged"] * 3
     assert results[0].solver == results[2].solver != results[1].solver
     rng = np.random.default_rng(0)
     X = sp.random_array((300, 150), density=0.05, rng=rng, format="csr")
-    risk = linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), Hinge())
-    results = path(risk, L2(), [1e-2, 1e-3], tol=1e-5)
+    risk = rm.linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), rm.Hinge())
+    results = rm.path(risk, rm.L2(), [1e-2, 1e-3], tol=1e-5)
     assert [result.status for result in results] == ["converged"] * 2
     assert all("tol=1e-05)" in result.solver for result in results)
 
 
 # ---------------------------------------------------------------- interrupted paths
 def test_callback_ends_the_path_with_valid_bounds():
-    risk = risk_of(Hinge())
+    risk = risk_of(rm.Hinge())
     lams_seen = []
 
     def second(iterate, row):
         lams_seen.append(row["lam"])
         return row["lam"] < 1.0
 
-    results = path(risk, L2(), LAMS, tol=1e-6, callback=second)
+    results = rm.path(risk, rm.L2(), LAMS, tol=1e-6, callback=second)
     assert set(lams_seen) == {1.0, 0.3}
     assert [result.status for result in results] == ["interrupted", "converged", "interrupted", "interrupted"]
     for lam, result in zip(LAMS, results, strict=True):
-        check(result, Objective(risk, L2(), lam))
+        check(result, rm.Objective(risk, rm.L2(), lam))
         assert result.gap == pytest.approx(result.trace[-1]["gap"])
 
 
@@ -150,82 +129,86 @@ class InterruptedRisk:
 @pytest.mark.parametrize("share", [0.7, 0.9])
 def test_ctrl_c_returns_valid_results(share):
     """In the second half of the calls, so that the checks before the first run are over."""
-    risk, regs = risk_of(Hinge()), [L2(), L2(), Entropy(prior=0.1), L1()]
+    risk, regs = risk_of(rm.Hinge()), [rm.L2(), rm.L2(), rm.Entropy(prior=0.1), rm.L1()]
     whole = InterruptedRisk(risk)
-    path(whole, regs, LAMS, tol=1e-6)
-    results = path(InterruptedRisk(risk, int(share * whole.calls)), regs, LAMS, tol=1e-6)
+    rm.path(whole, regs, LAMS, tol=1e-6)
+    results = rm.path(InterruptedRisk(risk, int(share * whole.calls)), regs, LAMS, tol=1e-6)
     assert "interrupted" in {result.status for result in results}
     for lam, reg, result in zip(LAMS, regs, results, strict=True):
-        obj = Objective(risk, reg, lam)
+        obj = rm.Objective(risk, reg, lam)
         assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6)
-        assert result.lower <= minimize(obj, tol=1e-6).value * (1 + 1e-9)
+        assert result.lower <= rm.minimize(obj, tol=1e-6).value * (1 + 1e-9)
 
 
 def test_ctrl_c_before_the_first_result_propagates():
     with pytest.raises(KeyboardInterrupt):
-        path(InterruptedRisk(risk_of(Hinge()), 1), L2(), LAMS)
+        rm.path(InterruptedRisk(risk_of(rm.Hinge()), 1), rm.L2(), LAMS)
 
 
 def test_limits_apply_to_each_fit():
-    results = path(risk_of(Absolute()), L2(), [1e-3, 1e-4], tol=1e-9, max_iter=2)
+    results = rm.path(risk_of(rm.Absolute()), rm.L2(), [1e-3, 1e-4], tol=1e-9, max_iter=2)
     assert [(result.status, result.n_iter) for result in results] == [("max_iter", 2)] * 2
 
 
 # ---------------------------------------------------------------- lam_max
 SPARSE = [
-    (L1(), Logistic(), True),
-    (L1(weights=np.arange(1.0, 7.0)), Squared(), False),
-    (Elastic(eps=0.7), Logistic(), False),
-    (Box(L1(), -1.0, 2.0), Squared(), True),
-    (Box(Elastic(eps=0.2), 0.0), Logistic(), True),
-    (Box(L1(), 0.1, 1.0), Squared(), True),
-    (Box(L2(), 0.1, 1.0), Logistic(), False),
-    (Box(L1(weights=2.0), -3.0, -0.2), Squared(), False),
+    (rm.L1(), rm.Logistic(), True),
+    (rm.L1(weights=np.arange(1.0, 7.0)), rm.Squared(), False),
+    (rm.Elastic(eps=0.7), rm.Logistic(), False),
+    (rm.Box(rm.L1(), -1.0, 2.0), rm.Squared(), True),
+    (rm.Box(rm.Elastic(eps=0.2), 0.0), rm.Logistic(), True),
+    (rm.Box(rm.L1(), 0.1, 1.0), rm.Squared(), True),
+    (rm.Box(rm.L2(), 0.1, 1.0), rm.Logistic(), False),
+    (rm.Box(rm.L1(weights=2.0), -3.0, -0.2), rm.Squared(), False),
 ]
 
 
 @pytest.mark.parametrize(("reg", "loss", "intercept"), SPARSE, ids=repr)
 def test_lam_max_is_the_smallest_lam_with_the_trivial_solution(reg, loss, intercept):
     risk = risk_of(loss, intercept=intercept)
-    top = lam_max(risk, reg)
+    top = rm.lam_max(risk, reg)
     minimizer_of_reg = reg.conjugate_grad(np.zeros(risk.dim))
-    above, below = (Objective(risk, reg, lam) for lam in (1.0001 * top, 0.98 * top))
-    assert above.value(minimizer_of_reg) <= minimize(above, tol=1e-9).lower * (1 + 1e-8)
-    result = minimize(below, tol=1e-9)
+    above, below = (rm.Objective(risk, reg, lam) for lam in (1.0001 * top, 0.98 * top))
+    assert above.value(minimizer_of_reg) <= rm.minimize(above, tol=1e-9).lower * (1 + 1e-8)
+    result = rm.minimize(below, tol=1e-9)
     assert result.value < below.value(minimizer_of_reg) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("reg", [L2(), Quadratic(K), QNorm(), Entropy(), Box(L2(), -1.0, 1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "reg", [rm.L2(), rm.Quadratic(K), rm.QNorm(), rm.Entropy(), rm.Box(rm.L2(), -1.0, 1.0)], ids=repr
+)
 def test_smooth_regularizers_have_no_lam_max(reg):
-    risk = risk_of(Logistic())
+    risk = risk_of(rm.Logistic())
     with pytest.raises(ValueError, match="no lam_max: choose the largest lam yourself"):
-        lam_max(risk, reg)
-    np.testing.assert_allclose(lam_grid(risk, reg, 4), [1, 1e-2, 1e-4, 1e-6])
+        rm.lam_max(risk, reg)
+    np.testing.assert_allclose(rm.lam_grid(risk, reg, 4), [1, 1e-2, 1e-4, 1e-6])
 
 
 def test_grids_decrease_from_lam_max():
-    risk = risk_of(Squared())
-    np.testing.assert_allclose(lam_grid(risk, L1(), 3), lam_max(risk, L1()) * np.array([1, 10**-1.5, 1e-3]))
-    flat = linear_risk(np.ones((2, 1)), np.zeros(2), Squared())
-    assert lam_max(flat, L1()) == 0
-    assert lam_grid(flat, L1(), 2).tolist() == [1.0, 1e-6]
+    risk = risk_of(rm.Squared())
+    np.testing.assert_allclose(
+        rm.lam_grid(risk, rm.L1(), 3), rm.lam_max(risk, rm.L1()) * np.array([1, 10**-1.5, 1e-3])
+    )
+    flat = rm.linear_risk(np.ones((2, 1)), np.zeros(2), rm.Squared())
+    assert rm.lam_max(flat, rm.L1()) == 0
+    assert rm.lam_grid(flat, rm.L1(), 2).tolist() == [1.0, 1e-6]
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (
-            lambda risk: path(risk, [L2()], [1.0, 2.0]),
+            lambda risk: rm.path(risk, [rm.L2()], [1.0, 2.0]),
             "1 regularizers for 2 lams: give one for each",
         ),
-        (lambda risk: path(risk, L2(), [1.0, -1.0]), "lam must be a finite number > 0, not -1.0"),
-        (lambda risk: path(risk, L2(), [np.nan]), "lam must be a finite number > 0"),
-        (lambda risk: lam_grid(risk, L1(), 0), "at least one lam"),
+        (lambda risk: rm.path(risk, rm.L2(), [1.0, -1.0]), "lam must be a finite number > 0, not -1.0"),
+        (lambda risk: rm.path(risk, rm.L2(), [np.nan]), "lam must be a finite number > 0"),
+        (lambda risk: rm.lam_grid(risk, rm.L1(), 0), "at least one lam"),
     ],
 )
 def test_invalid_arguments_raise(call, words):
     with pytest.raises(ValueError, match=words):
-        call(risk_of(Hinge()))
+        call(risk_of(rm.Hinge()))
 
 
 # ---------------------------------------------------------------- random paths
@@ -235,14 +218,16 @@ def test_invalid_arguments_raise(call, words):
     seed=st.integers(0, 1000),
     lams=st.lists(st.floats(1e-5, 10.0), min_size=1, max_size=6),
     regs=st.lists(st.sampled_from(REGULARIZERS), min_size=6, max_size=6),
-    loss=st.sampled_from([Hinge(), Absolute(), Logistic(), Squared()]),
+    loss=st.sampled_from([rm.Hinge(), rm.Absolute(), rm.Logistic(), rm.Squared()]),
     intercept=st.booleans(),
 )
 def test_bounds_of_random_paths_are_valid(seed, lams, regs, loss, intercept):
     risk = risk_of(loss, n=40, seed=seed, intercept=intercept)
-    for lam, reg, result in zip(lams, regs, path(risk, regs[: len(lams)], lams, max_iter=300), strict=False):
-        obj = Objective(risk, reg, lam)
-        cold = minimize(obj, tol=1e-4, max_iter=300)
+    for lam, reg, result in zip(
+        lams, regs, rm.path(risk, regs[: len(lams)], lams, max_iter=300), strict=False
+    ):
+        obj = rm.Objective(risk, reg, lam)
+        cold = rm.minimize(obj, tol=1e-4, max_iter=300)
         assert result.lower <= cold.value * (1 + 1e-9)
         assert cold.lower <= result.value * (1 + 1e-9)
         assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6, abs=1e-9)

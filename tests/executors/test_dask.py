@@ -13,34 +13,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import riskmin
+import riskmin as rm
 from helpers import Problem, echo, pids, shards, size
-from riskmin import (
-    Bundle,
-    DaskExecutor,
-    Hinge,
-    Lbfgs,
-    Logistic,
-    Objective,
-    PartitionedMatrix,
-    RocArea,
-    Softmax,
-    linear_risk,
-    minimize,
-)
 
-VERSION = riskmin.__version__
+VERSION = rm.__version__
 SIZES = [1, 2, 3, 4, 5]
 
 
 def data(n=200, p=6):
-    problem = Problem(Hinge(), n=n, p=p)
+    problem = Problem(rm.Hinge(), n=n, p=p)
     return problem.X, problem.y
 
 
 # ---------------------------------------------------------------- clients
 def test_copies_share_the_client(client):
-    remote = DaskExecutor(client, ordered=False)
+    remote = rm.DaskExecutor(client, ordered=False)
     for other in (copy.copy(remote), copy.deepcopy(remote)):
         assert other.client is client
         assert not other.ordered
@@ -49,16 +36,16 @@ def test_copies_share_the_client(client):
     assert sent.place(shards()).map(size) == SIZES
     sent.client.close()
     with client.as_current():
-        assert DaskExecutor().client is client
+        assert rm.DaskExecutor().client is client
 
 
 def test_a_missing_client_is_told():
     with pytest.raises(ValueError, match=r"there is no Dask client: start one.*or give it to DaskExecutor"):
-        DaskExecutor().place(shards())
+        rm.DaskExecutor().place(shards())
 
 
 def test_closed_shards_raise(client):
-    remote = DaskExecutor(client).place(shards())
+    remote = rm.DaskExecutor(client).place(shards())
     remote.close()
     with pytest.raises(RuntimeError, match="were closed: make the risk anew"):
         remote.map(size)
@@ -68,8 +55,10 @@ def test_closed_shards_raise(client):
 def test_unordered_sums_differ_by_rounding_only(client):
     X, y = data()
     w = np.random.default_rng(1).standard_normal(X.shape[1])
-    value, grad = linear_risk(X, y, Logistic(), n_shards=7)(w)
-    result = linear_risk(X, y, Logistic(), n_shards=7, executor=DaskExecutor(client, ordered=False))(w)
+    value, grad = rm.linear_risk(X, y, rm.Logistic(), n_shards=7)(w)
+    result = rm.linear_risk(X, y, rm.Logistic(), n_shards=7, executor=rm.DaskExecutor(client, ordered=False))(
+        w
+    )
     assert result[0] == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(result[1], grad, rtol=1e-12, atol=1e-15)
 
@@ -81,7 +70,7 @@ def total(shard, array):
 @pytest.mark.filterwarnings("ignore:Sending large graph")  # where they are not
 def test_long_arguments_are_scattered(client, monkeypatch):
     """Those of more than 32 MB, over all workers; a worker may die during it."""
-    executor, long = DaskExecutor(client).place(shards()), np.ones(2_200_000)
+    executor, long = rm.DaskExecutor(client).place(shards()), np.ones(2_200_000)
     assert executor.map(total, long) == [2_200_000.0] * 5
 
     def failing_scatter(*_, **__):
@@ -96,15 +85,17 @@ def library_of(shard):
 
 
 @pytest.mark.parametrize(
-    ("loss", "solver"), [(Logistic(), Lbfgs()), (RocArea(), Bundle()), (Softmax(), Lbfgs())], ids=repr
+    ("loss", "solver"),
+    [(rm.Logistic(), rm.Lbfgs()), (rm.RocArea(), rm.Bundle()), (rm.Softmax(), rm.Lbfgs())],
+    ids=repr,
 )
 def test_each_worker_holds_its_shards_on_its_device(client, loss, solver):
     """Tensors of torch on the CPU stand in for GPUs."""
     torch = pytest.importorskip("torch")
     problem = Problem(loss, n=120, p=5)
-    there = problem.objective(executor=DaskExecutor(client, device=torch.asarray), n_shards=4)
+    there = problem.objective(executor=rm.DaskExecutor(client, device=torch.asarray), n_shards=4)
     assert set(there.risk.executor.map(library_of)) == {("torch", "torch")}
-    found, expected = (minimize(obj, solver, tol=1e-2) for obj in (there, problem.objective(n_shards=4)))
+    found, expected = (rm.minimize(obj, solver, tol=1e-2) for obj in (there, problem.objective(n_shards=4)))
     assert type(found.w) is np.ndarray
     assert found.status == "converged"
     assert found.lower <= expected.value
@@ -120,7 +111,7 @@ def test_a_missing_gpu_is_told(client):
     except Exception:
         pass
     with pytest.raises(Exception, match=r"device='cuda': CuPy .* or use the CPU"):
-        linear_risk(*data(), Logistic(), executor=DaskExecutor(client, device="cuda"))
+        rm.linear_risk(*data(), rm.Logistic(), executor=rm.DaskExecutor(client, device="cuda"))
 
 
 # ---------------------------------------------------------------- Dask collections
@@ -159,15 +150,15 @@ def collection(name, X, client):
 @pytest.mark.parametrize("name", ["array", "frame", "delayed", "futures", "frames", "future"])
 def test_fits_of_dask_collections(name, client):
     X, y = data()
-    remote = DaskExecutor(client).partition(collection(name, X, client))
-    assert isinstance(remote, PartitionedMatrix)
+    remote = rm.DaskExecutor(client).partition(collection(name, X, client))
+    assert isinstance(remote, rm.PartitionedMatrix)
     assert remote.shape == X.shape
     assert remote.sparse == (name == "delayed")
     columns = {part.columns for part in remote.parts}
     assert columns == {tuple(frames(X)[0]) if name.startswith("frame") else None}
     assert all(part.shape[0] for part in remote.parts)
     expected, result = (
-        minimize(Objective(linear_risk(rows, y, Logistic()), riskmin.L2(), 0.1), Lbfgs(), tol=1e-4)
+        rm.minimize(rm.Objective(rm.linear_risk(rows, y, rm.Logistic()), rm.L2(), 0.1), rm.Lbfgs(), tol=1e-4)
         for rows in (X, remote)
     )
     assert result.status == "converged"
@@ -187,7 +178,7 @@ def address_of_rows(shard):
 def test_rows_on_a_worker_are_not_copied(client):
     X, y = data()
     futures = sent(client, np.split(X, [50, 100, 150]))
-    risk = linear_risk(DaskExecutor(client).partition(futures), y, Hinge())
+    risk = rm.linear_risk(rm.DaskExecutor(client).partition(futures), y, rm.Hinge())
     remote = client.gather([client.submit(address_of, future) for future in futures])
     assert risk.executor.map(address_of_rows) == remote
 
@@ -197,12 +188,12 @@ def test_labels_may_be_collections(client):
     import dask.dataframe
 
     X, y = data()
-    remote = DaskExecutor(client).partition(sent(client, np.split(X, 2)))
+    remote = rm.DaskExecutor(client).partition(sent(client, np.split(X, 2)))
     frame = dask.dataframe.from_pandas(frames(y[:, None], ())[0], npartitions=2)
-    expected = riskmin.LinearClassifier("logistic", alpha=0.1).fit(X, y).objective_
+    expected = rm.LinearClassifier("logistic", alpha=0.1).fit(X, y).objective_
     for labels in (dask.array.from_array(y, chunks=30), frame["c0"], sent(client, [y])[0]):
         with client.as_current():
-            model = riskmin.LinearClassifier("logistic", alpha=0.1).fit(remote, labels)
+            model = rm.LinearClassifier("logistic", alpha=0.1).fit(remote, labels)
         assert model.objective_ == pytest.approx(expected, rel=2e-3)
 
 
@@ -224,12 +215,14 @@ TEXT = [frame.assign(c1="text") if k else frame for k, frame in enumerate(frames
 )
 def test_inconsistent_parts_raise(parts, words, client):
     with pytest.raises(ValueError, match=words):
-        linear_risk(DaskExecutor(client).partition(sent(client, parts)), np.tile([1.0, -1.0], 4), Hinge())
+        rm.linear_risk(
+            rm.DaskExecutor(client).partition(sent(client, parts)), np.tile([1.0, -1.0], 4), rm.Hinge()
+        )
 
 
 def test_other_types_are_no_collections(client):
     with pytest.raises(TypeError, match="X is a ndarray, no collection of Dask"):
-        DaskExecutor(client).partition(X5)
+        rm.DaskExecutor(client).partition(X5)
 
 
 def read(path):
@@ -251,18 +244,18 @@ def test_files_are_read_by_the_workers(client, tmp_path):
     for k, index in enumerate(np.split(np.arange(200), 4)):
         np.savez(tmp_path / f"{k}.npz", X=X[index], y=y[index])
     paths = sorted(str(path) for path in tmp_path.glob("*.npz"))
-    executor = DaskExecutor(client)
+    executor = rm.DaskExecutor(client)
     handles = executor.persist(read, paths)
     described = executor.apply(handles, shape_and_labels)
     parts = [
         executor.part(handle, path, shape, shape[0] * shape[1], False, rows)
         for handle, path, (shape, _) in zip(handles, paths, described, strict=True)
     ]
-    remote = linear_risk(
-        PartitionedMatrix(parts, executor), np.concatenate([labels for _, labels in described]), Hinge()
+    remote = rm.linear_risk(
+        rm.PartitionedMatrix(parts, executor), np.concatenate([labels for _, labels in described]), rm.Hinge()
     )
     assert len(set(remote.executor.map(pids))) == 2  # both workers read files
-    found, expected = (risk(np.ones(6)) for risk in (remote, linear_risk(X, y, Hinge(), n_shards=4)))
+    found, expected = (risk(np.ones(6)) for risk in (remote, rm.linear_risk(X, y, rm.Hinge(), n_shards=4)))
     assert found[0] == expected[0]
     np.testing.assert_array_equal(found[1], expected[1])
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -271,7 +264,7 @@ def test_files_are_read_by_the_workers(client, tmp_path):
 
 # ---------------------------------------------------------------- workers with another riskmin
 def set_version(version):
-    riskmin.__version__ = version
+    rm.__version__ = version
 
 
 def hide(hidden):
@@ -296,10 +289,10 @@ def test_a_worker_with_another_riskmin_is_named(change, restore, words, client):
     client.run(*change, workers=[victim])
     try:
         with pytest.raises(RuntimeError, match=f"{victim} {words}"):
-            DaskExecutor(client).place(shards())
+            rm.DaskExecutor(client).place(shards())
     finally:
         client.run(*restore, workers=[victim])
-    assert DaskExecutor(client).place(shards()).map(size) == SIZES
+    assert rm.DaskExecutor(client).place(shards()).map(size) == SIZES
 
 
 # ---------------------------------------------------------------- leaks
@@ -324,14 +317,14 @@ def stable_counts(client):
 
 
 def test_rounds_and_fits_leak_nothing(client):
-    problem, executor = Problem(lam=0.1), DaskExecutor(client)
+    problem, executor = Problem(lam=0.1), rm.DaskExecutor(client)
     placed = executor.place(shards())
     placed.map(echo, 1.0)
     before = stable_counts(client)
     for _ in range(20):
         placed.map(echo, 1.0)
     for _ in range(2):
-        minimize(problem.objective(executor=executor), Bundle(), tol=0.1)
+        rm.minimize(problem.objective(executor=executor), rm.Bundle(), tol=0.1)
     assert stable_counts(client) == before
 
 
@@ -383,9 +376,9 @@ def test_a_tls_cluster_refuses_clients_without_certificate(tmp_path):
     with cluster, Client(cluster.scheduler_address, security=security, set_as_default=False) as client:
         for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
             with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
-                DaskExecutor(address).place(shards())
+                rm.DaskExecutor(address).place(shards())
         X, y = data()
         remote, local = (
-            linear_risk(X, y, Hinge(), executor=e, n_shards=3) for e in (DaskExecutor(client), None)
+            rm.linear_risk(X, y, rm.Hinge(), executor=e, n_shards=3) for e in (rm.DaskExecutor(client), None)
         )
         np.testing.assert_array_equal(remote(np.ones(6))[1], local(np.ones(6))[1])

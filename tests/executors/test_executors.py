@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import riskmin as rm
 from helpers import (
     Needy,
     Problem,
@@ -32,23 +33,6 @@ from helpers import (
     trapped,
     unsendable,
 )
-from riskmin import (
-    L1,
-    L2,
-    DaskExecutor,
-    Executor,
-    Hinge,
-    Logistic,
-    Processes,
-    Serial,
-    Shard,
-    Spmd,
-    Threads,
-    as_matrix,
-    check_executor,
-    linear_risk,
-    minimize,
-)
 from riskmin.executors.base import SerialExecutor
 
 SHARED = Path("/dev/shm")
@@ -63,7 +47,7 @@ def segments(*processes):
 
 
 # ---------------------------------------------------------------- the contract
-class Pool(Executor):
+class Pool(rm.Executor):
     """A third party's executor: threads of this process, which it declares by `is_local`."""
 
     is_local = True
@@ -96,31 +80,31 @@ class Plain:
         return self.PlacedShards(shards)
 
 
-@pytest.mark.parametrize("executor", [Serial, Threads(n_workers=9), Pool])
+@pytest.mark.parametrize("executor", [rm.Serial, rm.Threads(n_workers=9), Pool])
 def test_contract_of_local_executors(executor):
-    check_executor(executor)
+    rm.check_executor(executor)
 
 
 def test_contract(backend):
-    check_executor(backend)
+    rm.check_executor(backend)
 
 
 @pytest.mark.parametrize("executor", [Pool, Plain()], ids=["Executor", "plain"])
 @pytest.mark.parametrize(
-    ("reg", "solver"), [(L1(), "coordinate_descent"), (L2(), "newton"), (L2(), "dual")], ids=str
+    ("reg", "solver"), [(rm.L1(), "coordinate_descent"), (rm.L2(), "newton"), (rm.L2(), "dual")], ids=str
 )
 def test_solvers_visit_the_rows_of_a_third_party(executor, reg, solver):
     """Its rows are in this process. Plain sums are not those of riskmin, bit for bit."""
-    problem = Problem(Logistic(), reg, n=60)
-    local, pooled = (minimize(problem.objective(executor=e, n_shards=3), solver) for e in (None, executor))
+    problem = Problem(rm.Logistic(), reg, n=60)
+    local, pooled = (rm.minimize(problem.objective(executor=e, n_shards=3), solver) for e in (None, executor))
     assert pooled.status == "converged"
     np.testing.assert_allclose(pooled.w, local.w, rtol=0 if executor is Pool else 1e-6)
 
 
 def test_rows_are_remote_unless_declared_local():
     X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
-    assert linear_risk(X, y, Hinge(), executor=Plain.PlacedShards, n_shards=3).rows is None
-    assert linear_risk(X, y, Hinge(), executor=Plain(), n_shards=3).rows is not None
+    assert rm.linear_risk(X, y, rm.Hinge(), executor=Plain.PlacedShards, n_shards=3).rows is None
+    assert rm.linear_risk(X, y, rm.Hinge(), executor=Plain(), n_shards=3).rows is not None
 
 
 class Broken(SerialExecutor):
@@ -163,7 +147,7 @@ class Broken(SerialExecutor):
 )
 def test_contract_refuses(fault, message):
     with pytest.raises((AssertionError, KeyError), match=message):
-        check_executor(Broken(fault=fault))
+        rm.check_executor(Broken(fault=fault))
 
 
 # ---------------------------------------------------------------- messages
@@ -255,7 +239,7 @@ def test_placed_shards_are_copied_only_in_this_process(placed):
 
 @slow
 def test_a_killed_worker_is_reported_in_one_sentence():
-    executor = Processes(n_workers=2).place(shards())
+    executor = rm.Processes(n_workers=2).place(shards())
     threading.Timer(0.3, os.kill, (executor.map(pids)[-1], signal.SIGKILL)).start()
     for f, *args in ((doze, 5.0), (size,)):  # the next use raises as well
         with pytest.raises(RuntimeError, match=r"a worker process ended with exit code -9 .*lost") as caught:
@@ -265,7 +249,7 @@ def test_a_killed_worker_is_reported_in_one_sentence():
 
 
 # ---------------------------------------------------------------- settings
-@pytest.mark.parametrize("kind", [Threads, Processes])
+@pytest.mark.parametrize("kind", [rm.Threads, rm.Processes])
 def test_the_number_of_workers(kind):
     assert kind().n_workers == kind(n_workers=None).n_workers == (os.cpu_count() or 1)
     assert kind(n_workers=np.int64(3)).n_workers == 3
@@ -277,16 +261,16 @@ def test_the_number_of_workers(kind):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        (Serial(), "Serial()"),
-        (Threads(n_workers=3), "Threads(n_workers=3)"),
-        (Processes(n_workers=3), "Processes(n_workers=3)"),
-        (Spmd(ordered=False), "Spmd(ordered=False)"),
-        (DaskExecutor(), "DaskExecutor()"),
+        (rm.Serial(), "Serial()"),
+        (rm.Threads(n_workers=3), "Threads(n_workers=3)"),
+        (rm.Processes(n_workers=3), "Processes(n_workers=3)"),
+        (rm.Spmd(ordered=False), "Spmd(ordered=False)"),
+        (rm.DaskExecutor(), "DaskExecutor()"),
         (
-            DaskExecutor("tcp://there:8786", ordered=False, patience=5),
+            rm.DaskExecutor("tcp://there:8786", ordered=False, patience=5),
             "DaskExecutor('tcp://there:8786', ordered=False, patience=5)",
         ),
-        (DaskExecutor("tcp://it:8786", device="cuda:1"), "DaskExecutor('tcp://it:8786', device='cuda:1')"),
+        (rm.DaskExecutor("tcp://it:8786", device="cuda:1"), "DaskExecutor('tcp://it:8786', device='cuda:1')"),
     ],
 )
 def test_settings_are_shown_and_copied(settings, text, copy_of):
@@ -302,18 +286,24 @@ def test_settings_are_shown_and_copied(settings, text, copy_of):
                 ValueError,
                 "n_workers=.*: give a whole number >= 1, or",
             )
-            for kind, n in ((Threads, 0), (Threads, 2.5), (Threads, "2"), (Processes, -1), (Processes, True))
+            for kind, n in (
+                (rm.Threads, 0),
+                (rm.Threads, 2.5),
+                (rm.Threads, "2"),
+                (rm.Processes, -1),
+                (rm.Processes, True),
+            )
         ),
-        (lambda: Threads(shards()), ValueError, "give a whole number"),
+        (lambda: rm.Threads(shards()), ValueError, "give a whole number"),
         *(
             (lambda e=e: place(e), TypeError, r"is no executor: give one such as Threads\(n_workers=2\)")
             for e in (3, object(), SerialExecutor([]))
         ),
         (lambda: place(list), TypeError, "has no method map"),
-        (lambda: DaskExecutor(3), TypeError, "client=3 is no client of Dask: give a distributed.Client"),
-        (lambda: DaskExecutor(patience=-1), ValueError, "patience=-1: give a number of seconds >= 0"),
-        (lambda: DaskExecutor(patience="long"), (TypeError, ValueError), "patience='long': give a number"),
-        (lambda: DaskExecutor(device="tpu"), ValueError, "device='tpu' is no device: give 'cuda'"),
+        (lambda: rm.DaskExecutor(3), TypeError, "client=3 is no client of Dask: give a distributed.Client"),
+        (lambda: rm.DaskExecutor(patience=-1), ValueError, "patience=-1: give a number of seconds >= 0"),
+        (lambda: rm.DaskExecutor(patience="long"), (TypeError, ValueError), "patience='long': give a number"),
+        (lambda: rm.DaskExecutor(device="tpu"), ValueError, "device='tpu' is no device: give 'cuda'"),
     ],
 )
 def test_wrong_settings_are_refused(call, error, words):
@@ -322,12 +312,12 @@ def test_wrong_settings_are_refused(call, error, words):
 
 
 def place(executor):
-    return linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), executor=executor)
+    return rm.linear_risk(np.eye(2), np.array([1.0, -1.0]), rm.Hinge(), executor=executor)
 
 
 @pytest.mark.parametrize(
     ("package", "use", "words"),
-    [("mpi4py", lambda: Spmd().rank, r"Spmd needs mpi4py and an MPI.*pip install 'riskmin\[mpi\]'")],
+    [("mpi4py", lambda: rm.Spmd().rank, r"Spmd needs mpi4py and an MPI.*pip install 'riskmin\[mpi\]'")],
 )
 def test_missing_packages_are_named(package, use, words, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
@@ -340,8 +330,8 @@ def test_missing_packages_are_named(package, use, words, monkeypatch):
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
 def test_shared_memory_is_released():
     rows = np.ones(10_000)
-    big = [Shard(as_matrix(np.ones((10_000, 10))), rows, rows, {})] * 2
-    others, executor = segments(os.getpid()), Processes(n_workers=2).place(big)
+    big = [rm.Shard(rm.as_matrix(np.ones((10_000, 10))), rows, rows, {})] * 2
+    others, executor = segments(os.getpid()), rm.Processes(n_workers=2).place(big)
     executor.map(echo, np.ones(100_000))
     children = executor.map(pids)
     used = segments(os.getpid(), *children) - others

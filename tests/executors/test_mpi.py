@@ -64,7 +64,8 @@ class TestJobs:
         script.write_text(
             textwrap.dedent("""
             import numpy as np
-            from mpi_checks import Path, Shard, as_matrix, long_reply, ranks
+            from mpi_checks import Path, long_reply, ranks
+            from riskmin import Shard, as_matrix
 
             shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(4)]
             placed = ranks.place(shards)

@@ -11,16 +11,7 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import riskmin
-from riskmin import (
-    AlphaSearchDisplay,
-    ChunkConfusionDisplay,
-    CoefficientDisplay,
-    LinearClassifier,
-    NdcgDisplay,
-    PathDisplay,
-    ThresholdDisplay,
-)
+import riskmin as rm
 from riskmin.metrics import chunk_counts, mean_ndcg_score
 
 mpl.use("Agg")
@@ -36,11 +27,11 @@ def close_figures():
 @pytest.fixture(scope="module")
 def model():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    return LinearClassifier("hinge", alpha=1e-3, standardize=True, solver="bundle").fit(X, y)
+    return rm.LinearClassifier("hinge", alpha=1e-3, standardize=True, solver="bundle").fit(X, y)
 
 
 def test_a_result_draws_bounds_that_enclose_the_minimum(model):
-    best = LinearClassifier("hinge", alpha=1e-3, standardize=True, tol=1e-9).fit(
+    best = rm.LinearClassifier("hinge", alpha=1e-3, standardize=True, tol=1e-9).fit(
         *load_breast_cancer(return_X_y=True)
     )
     axes = plt.subplots(2)[1]
@@ -58,7 +49,7 @@ def test_a_result_draws_bounds_that_enclose_the_minimum(model):
 
 
 def test_bars_have_the_weights_and_names_of_the_largest(model):
-    display = CoefficientDisplay.from_estimator(model, n_features=3)
+    display = rm.CoefficientDisplay.from_estimator(model, n_features=3)
     largest = np.argsort(-np.abs(model.coef_.ravel()))[:3]
     assert [bar.get_width() for bar in display.ax_.patches] == list(model.coef_.ravel()[largest])
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
@@ -67,24 +58,24 @@ def test_bars_have_the_weights_and_names_of_the_largest(model):
 
 def test_bars_of_a_pipeline_of_several_classes():
     X, y = load_iris(return_X_y=True, as_frame=True)
-    pipeline = make_pipeline(StandardScaler(), LinearClassifier("logistic", alpha=1e-2)).fit(X, y)
-    display = CoefficientDisplay.from_estimator(pipeline)
+    pipeline = make_pipeline(StandardScaler(), rm.LinearClassifier("logistic", alpha=1e-2)).fit(X, y)
+    display = rm.CoefficientDisplay.from_estimator(pipeline)
     assert sorted(display.largest(4)) == sorted(X.columns)
     assert len(display.ax_.patches) == 3 * 4
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["0", "1", "2"]
 
 
 def test_weights_of_zero_are_not_drawn():
-    display = CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b", "c"]).plot()
+    display = rm.CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b", "c"]).plot()
     assert len(display.ax_.patches) == 1
 
 
 def test_a_path_draws_each_weight_against_lam():
     X = np.random.default_rng(0).normal(size=(80, 12))
-    risk = riskmin.linear_risk(X, np.sign(X[:, 3] - 0.5 * X[:, 5]), riskmin.Hinge())
-    lams = riskmin.lam_grid(risk, riskmin.L1(), 6)
-    results = riskmin.path(risk, riskmin.L1(), lams)
-    display = PathDisplay.from_results(results, lams)
+    risk = rm.linear_risk(X, np.sign(X[:, 3] - 0.5 * X[:, 5]), rm.Hinge())
+    lams = rm.lam_grid(risk, rm.L1(), 6)
+    results = rm.path(risk, rm.L1(), lams)
+    display = rm.PathDisplay.from_results(results, lams)
     order = np.argsort(lams)
     for j, line in enumerate(display.ax_.lines):
         assert list(line.get_xdata()) == list(lams[order])
@@ -95,10 +86,10 @@ def test_a_path_draws_each_weight_against_lam():
 
 def test_a_search_draws_the_mean_of_its_folds():
     X, y = load_breast_cancer(return_X_y=True)
-    search = riskmin.LinearClassifierCV(
+    search = rm.LinearClassifierCV(
         "logistic", alphas=[1.0, 1e-3, 1e-1], cv=3, standardize=True, scoring="roc_auc"
     ).fit(X, y)
-    ax = AlphaSearchDisplay.from_estimator(search).ax_
+    ax = rm.AlphaSearchDisplay.from_estimator(search).ax_
     order = np.argsort(search.alphas_)
     assert list(ax.lines[0].get_ydata()) == list(search.scores_.mean(axis=0)[order])
     assert ax.lines[1].get_xdata() == [search.alpha_, search.alpha_]
@@ -108,7 +99,7 @@ def test_a_search_draws_the_mean_of_its_folds():
 def test_thresholds_include_the_one_in_use_and_find_the_best():
     y = np.array([0, 0, 1, 0, 1, 1])
     scores = np.array([-3.0, -2.0, -1.5, 0.5, 1.0, 2.0])
-    display = ThresholdDisplay.from_predictions(y, scores, f1_score, n_thresholds=50)
+    display = rm.ThresholdDisplay.from_predictions(y, scores, f1_score, n_thresholds=50)
     exact = max(f1_score(y, scores > t) for t in [-9.0, *scores[:-1]])
     assert display.best[1] == exact
     assert display.values[display.thresholds == 0.0] == f1_score(y, scores > 0)
@@ -119,8 +110,8 @@ def test_thresholds_of_an_estimator_use_its_second_class(model):
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     names = np.array(["bad", "good"])[y]
     named = clone(model).fit(X, names)
-    ours = ThresholdDisplay.from_estimator(named, X, names, f1_score, n_thresholds=20, plot=False)
-    theirs = ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
+    ours = rm.ThresholdDisplay.from_estimator(named, X, names, f1_score, n_thresholds=20, plot=False)
+    theirs = rm.ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
     assert np.array_equal(ours.values, theirs.values)
 
 
@@ -134,8 +125,8 @@ def test_the_ndcg_of_queries_is_drawn_from_the_worst_to_the_best():
     rng = np.random.default_rng(4)
     qid = rng.permutation(np.repeat(["a", "b", "c", "d"], [6, 3, 5, 4]))
     X, y = rng.normal(size=(18, 3)), np.where(qid == "c", 0, rng.integers(0, 4, size=18))
-    ranker = riskmin.LinearRanker("ndcg", alpha=1.0).fit(X, y, qid=qid)
-    display = NdcgDisplay.from_estimator(ranker, X, y, qid=qid, k=3)
+    ranker = rm.LinearRanker("ndcg", alpha=1.0).fit(X, y, qid=qid)
+    display = rm.NdcgDisplay.from_estimator(ranker, X, y, qid=qid, k=3)
     assert display.n_rows.tolist() == [6, 3, 5, 4]
     assert np.isnan(display.ndcg[2])  # no row of this query is relevant
     for j, query in enumerate("abd"):
@@ -158,12 +149,12 @@ def test_the_confusion_of_chunks_has_the_counts_as_its_sums():
     rng, labels = np.random.default_rng(8), ["O", "B-A", "I-A", "B-B", "I-B", "S-C"]
     y_true, y_pred = ([list(rng.choice(labels, size=9)) for _ in range(40)] for _ in range(2))
     y_pred = [p if k % 2 else t for k, (t, p) in enumerate(zip(y_true, y_pred, strict=True))]
-    display = ChunkConfusionDisplay.from_predictions(y_true, y_pred)
+    display = rm.ChunkConfusionDisplay.from_predictions(y_true, y_pred)
     table = display.confusion_matrix
     for k, count in enumerate(chunk_counts(y_true, y_pred).values()):
         assert (table[k].sum(), table[:, k].sum(), table[k, k]) == count
     # brute force: all pairs of chunks of the same sentence with the same ends
-    spans = [[set(riskmin.metrics.chunks.chunks(s)) for s in y] for y in (y_true, y_pred)]
+    spans = [[set(rm.metrics.chunks.chunks(s)) for s in y] for y in (y_true, y_pred)]
     pairs = [(a, b) for t, p in zip(*spans, strict=True) for a in t for b in p if a[:2] == b[:2]]
     for t, true in enumerate("ABC"):
         for p, predicted in enumerate("ABC"):
@@ -182,33 +173,45 @@ def test_the_confusion_of_chunks_has_the_counts_as_its_sums():
 def test_a_tagger_gives_the_confusion_of_its_predictions():
     X = [[["w=the"], ["w=dog"], ["w=runs"]], [["w=a"], ["w=cat"], ["w=sleeps"]]]
     y = [["B-NP", "I-NP", "B-VP"], ["B-NP", "I-NP", "B-VP"]]
-    tagger = riskmin.ChainTagger("chain_crf", alpha=1e-2).fit(X, y)
-    display = ChunkConfusionDisplay.from_estimator(tagger, X, y)
+    tagger = rm.ChainTagger("chain_crf", alpha=1e-2).fit(X, y)
+    display = rm.ChunkConfusionDisplay.from_estimator(tagger, X, y)
     assert display.confusion_matrix.tolist() == [[2, 0, 0], [0, 2, 0], [0, 0, 0]]
 
 
 # ---------------------------------------------------------------- errors
 def three_classes():
     X, y = load_iris(return_X_y=True)
-    return LinearClassifier("hinge", tol=0.1).fit(X, y), X, y, f1_score
+    return rm.LinearClassifier("hinge", tol=0.1).fit(X, y), X, y, f1_score
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b"]), "3 weights, but 2 feature names: give one"),
-        (lambda: CoefficientDisplay.from_estimator(LinearClassifier()), "has no coef_: fit a linear estimat"),
-        (lambda: PathDisplay([1, 2, 3], np.ones((2, 5))), "3 values of lam, but weights of shape"),
-        (lambda: PathDisplay([1, 2], np.ones((2, 12)), ["a"]), "12 weights, but 1 feature names"),
-        (lambda: AlphaSearchDisplay.from_estimator(LinearClassifier()), "LinearClassifier has no scores_"),
-        (lambda: ThresholdDisplay.from_estimator(*three_classes()), "two classes, but the estimator has 3"),
-        (lambda: NdcgDisplay([1, 2], [0.5], [3]), "give one of each per query"),
         (
-            lambda: NdcgDisplay.from_predictions([0, 0], [1.0, 2.0], qid=[1, 1]),
+            lambda: rm.CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b"]),
+            "3 weights, but 2 feature names: give one",
+        ),
+        (
+            lambda: rm.CoefficientDisplay.from_estimator(rm.LinearClassifier()),
+            "has no coef_: fit a linear estimat",
+        ),
+        (lambda: rm.PathDisplay([1, 2, 3], np.ones((2, 5))), "3 values of lam, but weights of shape"),
+        (lambda: rm.PathDisplay([1, 2], np.ones((2, 12)), ["a"]), "12 weights, but 1 feature names"),
+        (
+            lambda: rm.AlphaSearchDisplay.from_estimator(rm.LinearClassifier()),
+            "LinearClassifier has no scores_",
+        ),
+        (
+            lambda: rm.ThresholdDisplay.from_estimator(*three_classes()),
+            "two classes, but the estimator has 3",
+        ),
+        (lambda: rm.NdcgDisplay([1, 2], [0.5], [3]), "give one of each per query"),
+        (
+            lambda: rm.NdcgDisplay.from_predictions([0, 0], [1.0, 2.0], qid=[1, 1]),
             "query has a grade above 0",
         ),
-        (lambda: ChunkConfusionDisplay(np.eye(2), ["NP", "VP"]), "one row and one"),
-        (lambda: ChunkConfusionDisplay(np.eye(2), ["NP"]).plot(normalize="all"), "normalize='all'"),
+        (lambda: rm.ChunkConfusionDisplay(np.eye(2), ["NP", "VP"]), "one row and one"),
+        (lambda: rm.ChunkConfusionDisplay(np.eye(2), ["NP"]).plot(normalize="all"), "normalize='all'"),
     ],
 )
 def test_wrong_numbers_are_refused(call, words):

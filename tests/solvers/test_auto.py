@@ -7,37 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from everywhere import RemoteExecutor
 from helpers import Ridge
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Auto,
-    Box,
-    ChainMaxMargin,
-    Elastic,
-    Entropy,
-    Equality,
-    FBeta,
-    Hinge,
-    InMemoryPartition,
-    LinearClassifier,
-    Logistic,
-    MulticlassHinge,
-    Objective,
-    PartitionedMatrix,
-    QNorm,
-    Quadratic,
-    Quantile,
-    RocArea,
-    Softmax,
-    SquaredHinge,
-    Structured,
-    kernel_risk,
-    linear_risk,
-    minimize,
-)
 from riskmin.executors.dask.client import dask_client
 
 
@@ -51,11 +23,11 @@ def problem(loss, X=None, reg=None, lam=0.1, **settings):
     X = table(seed=1) if X is None else X
     classes = (np.arange(X.shape[0]) % 3).astype(float)
     y = classes if loss.task in ("multiclass", "tagging") else np.sign(classes - 0.5)
-    return Objective(linear_risk(X, y, loss, **settings), L2() if reg is None else reg, lam)
+    return rm.Objective(rm.linear_risk(X, y, loss, **settings), rm.L2() if reg is None else reg, lam)
 
 
 def kernel(loss):
-    return Objective(*kernel_risk(table(), np.sign(np.arange(24) % 3 - 0.5), loss, "rbf"), 0.1)
+    return rm.Objective(*rm.kernel_risk(table(), np.sign(np.arange(24) % 3 - 0.5), loss, "rbf"), 0.1)
 
 
 class TwoOutputs:
@@ -83,77 +55,77 @@ class Parabola:
 
 
 WIDE = table(40, 2600, 0.01)
-STRUCTURED = Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
+STRUCTURED = rm.Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
 REMOTE = {"executor": RemoteExecutor(), "n_shards": 2}
 PROBLEMS = {
-    "unpenalized directions": [problem(Hinge(), reg=Equality(L2(), np.eye(1, 3)))],
-    "kernels": [kernel(Hinge()), kernel(FBeta())],
+    "unpenalized directions": [problem(rm.Hinge(), reg=rm.Equality(rm.L2(), np.eye(1, 3)))],
+    "kernels": [kernel(rm.Hinge()), kernel(rm.FBeta())],
     "smooth": [
-        problem(Softmax()),
-        problem(Logistic(), table(300, 500), fit_intercept=True),
-        problem(SquaredHinge(), WIDE, fit_intercept=True),
-        problem(Logistic(), fit_intercept=True),
-        problem(Logistic(), **REMOTE),
-        problem(Logistic(), reg=QNorm(1.5)),
-        problem(Softmax(), reg=L1(), fit_intercept=True),
-        problem(Logistic(), reg=L1()),
-        problem(Logistic(), reg=L1(), **REMOTE),
-        problem(Logistic(), reg=Box(L2()), **REMOTE),
-        problem(Logistic(), reg=Entropy()),
+        problem(rm.Softmax()),
+        problem(rm.Logistic(), table(300, 500), fit_intercept=True),
+        problem(rm.SquaredHinge(), WIDE, fit_intercept=True),
+        problem(rm.Logistic(), fit_intercept=True),
+        problem(rm.Logistic(), **REMOTE),
+        problem(rm.Logistic(), reg=rm.QNorm(1.5)),
+        problem(rm.Softmax(), reg=rm.L1(), fit_intercept=True),
+        problem(rm.Logistic(), reg=rm.L1()),
+        problem(rm.Logistic(), reg=rm.L1(), **REMOTE),
+        problem(rm.Logistic(), reg=rm.Box(rm.L2()), **REMOTE),
+        problem(rm.Logistic(), reg=rm.Entropy()),
     ],
-    "chains": [problem(ChainMaxMargin(), lengths=[8, 8, 8])],
+    "chains": [problem(rm.ChainMaxMargin(), lengths=[8, 8, 8])],
     "several outputs": [
-        problem(MulticlassHinge(), fit_intercept=True),
-        problem(MulticlassHinge(), table(density=0.9)),
-        problem(MulticlassHinge(), 1e4 * table(density=0.9), fit_intercept=True),
-        problem(MulticlassHinge(), reg=QNorm(1.5)),
-        problem(MulticlassHinge(), reg=L1(), fit_intercept=True),
-        problem(MulticlassHinge(), reg=L1(), **REMOTE),
-        problem(MulticlassHinge(), reg=Box(L2()), fit_intercept=True, **REMOTE),
-        problem(MulticlassHinge(), reg=Entropy()),
-        problem(MulticlassHinge(), lam=1e-6),
+        problem(rm.MulticlassHinge(), fit_intercept=True),
+        problem(rm.MulticlassHinge(), table(density=0.9)),
+        problem(rm.MulticlassHinge(), 1e4 * table(density=0.9), fit_intercept=True),
+        problem(rm.MulticlassHinge(), reg=rm.QNorm(1.5)),
+        problem(rm.MulticlassHinge(), reg=rm.L1(), fit_intercept=True),
+        problem(rm.MulticlassHinge(), reg=rm.L1(), **REMOTE),
+        problem(rm.MulticlassHinge(), reg=rm.Box(rm.L2()), fit_intercept=True, **REMOTE),
+        problem(rm.MulticlassHinge(), reg=rm.Entropy()),
+        problem(rm.MulticlassHinge(), lam=1e-6),
     ],
-    "structured": [Objective(STRUCTURED, L2(), 0.1)],
+    "structured": [rm.Objective(STRUCTURED, rm.L2(), 0.1)],
     "sums over rows with corners": [
-        problem(Hinge(), **REMOTE),
-        problem(Hinge(), WIDE, **REMOTE),
-        problem(Hinge(), table(900, 1)),
-        problem(Hinge(), table(3, 24), fit_intercept=True),
-        problem(Hinge(), table(300, 130), lam=1.0, fit_intercept=True),
-        problem(Hinge()),
-        problem(Hinge(), table(density=0.9), fit_intercept=True),
-        problem(Hinge(), table(10_000, 20, 0.9), lam=1e-6),
-        problem(Hinge(), WIDE, reg=Quadratic(sp.diags_array(np.linspace(1, 2, 2600), format="csr"))),
-        problem(Hinge(), table(density=0.9), reg=Quadratic(np.diag([1.0, 2.0, 3.0]))),
-        problem(Absolute(), table(40, 200), lam=1e-3),
-        problem(Absolute(), table(150, 200), lam=1e-3),
-        problem(Quantile(0.9), table(40, 200), lam=1e-3),
+        problem(rm.Hinge(), **REMOTE),
+        problem(rm.Hinge(), WIDE, **REMOTE),
+        problem(rm.Hinge(), table(900, 1)),
+        problem(rm.Hinge(), table(3, 24), fit_intercept=True),
+        problem(rm.Hinge(), table(300, 130), lam=1.0, fit_intercept=True),
+        problem(rm.Hinge()),
+        problem(rm.Hinge(), table(density=0.9), fit_intercept=True),
+        problem(rm.Hinge(), table(10_000, 20, 0.9), lam=1e-6),
+        problem(rm.Hinge(), WIDE, reg=rm.Quadratic(sp.diags_array(np.linspace(1, 2, 2600), format="csr"))),
+        problem(rm.Hinge(), table(density=0.9), reg=rm.Quadratic(np.diag([1.0, 2.0, 3.0]))),
+        problem(rm.Absolute(), table(40, 200), lam=1e-3),
+        problem(rm.Absolute(), table(150, 200), lam=1e-3),
+        problem(rm.Quantile(0.9), table(40, 200), lam=1e-3),
     ],
     "pairs": [
-        problem(RocArea(), **REMOTE),
-        problem(RocArea(), table(1000, 3), lam=10.0),
-        problem(RocArea(), lam=10.0),
-        problem(RocArea(), WIDE, lam=1e-8),
-        problem(RocArea(), table(400, 2600, 0.01), lam=1e-4),
-        problem(RocArea(), lam=1e-6),
+        problem(rm.RocArea(), **REMOTE),
+        problem(rm.RocArea(), table(1000, 3), lam=10.0),
+        problem(rm.RocArea(), lam=10.0),
+        problem(rm.RocArea(), WIDE, lam=1e-8),
+        problem(rm.RocArea(), table(400, 2600, 0.01), lam=1e-4),
+        problem(rm.RocArea(), lam=1e-6),
     ],
     "any other": [
-        problem(Hinge(), reg=Ridge()),
-        problem(Hinge(), reg=L1(), fit_intercept=True),
-        problem(FBeta()),
-        Objective(Parabola(), L2(), 0.1),
-        problem(FBeta(), reg=L1()),
+        problem(rm.Hinge(), reg=Ridge()),
+        problem(rm.Hinge(), reg=rm.L1(), fit_intercept=True),
+        problem(rm.FBeta()),
+        rm.Objective(Parabola(), rm.L2(), 0.1),
+        problem(rm.FBeta(), reg=rm.L1()),
     ],
 }
 
 
 def check_choice(obj):
     """Check the chosen solver alone, without those that would continue for it."""
-    solver, reason = Auto().choose(obj, tol=1e-2)
+    solver, reason = rm.Auto().choose(obj, tol=1e-2)
     assert solver.supports(obj) is None
     assert reason
     assert "{" not in reason
-    result = minimize(obj, solver, tol=1e-2, max_iter=500)
+    result = rm.minimize(obj, solver, tol=1e-2, max_iter=500)
     assert result.lower <= result.value
     assert result.status == "converged", (solver, reason)
 
@@ -166,7 +138,12 @@ def test_the_chosen_solver_supports_the_problem_and_converges(kind):
 
 @pytest.mark.parametrize(
     ("loss", "reg", "n"),
-    [(Logistic(), L2(), 70), (Hinge(), L2(), 24), (Logistic(), L1(), 24), (Hinge(), L1(), 24)],
+    [
+        (rm.Logistic(), rm.L2(), 70),
+        (rm.Hinge(), rm.L2(), 24),
+        (rm.Logistic(), rm.L1(), 24),
+        (rm.Hinge(), rm.L1(), 24),
+    ],
     ids=repr,
 )
 def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(loss, reg, n):
@@ -175,17 +152,17 @@ def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(lo
 
 
 def test_the_result_names_the_solver_and_its_reason():
-    obj = problem(Hinge())
-    _, reason = Auto().choose(obj)
+    obj = problem(rm.Hinge())
+    _, reason = rm.Auto().choose(obj)
     assert reason == "Hinge is not smooth, and X is dense"
-    assert minimize(obj).solver.endswith(f": {reason}")
+    assert rm.minimize(obj).solver.endswith(f": {reason}")
 
 
 # ---------------------------------------------------------------- remote rows
-@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
-@pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.5), Entropy(), QNorm(1.5)], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
+@pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic(0.5), rm.Entropy(), rm.QNorm(1.5)], ids=repr)
 def test_remote_rows_have_the_same_minimum(loss, reg):
-    local, remote = (minimize(problem(loss, reg=reg, **settings)) for settings in ({}, REMOTE))
+    local, remote = (rm.minimize(problem(loss, reg=reg, **settings)) for settings in ({}, REMOTE))
     assert local.status == remote.status == "converged"
     assert max(local.lower, remote.lower) <= min(local.value, remote.value) * (1 + 1e-12)
 
@@ -193,14 +170,14 @@ def test_remote_rows_have_the_same_minimum(loss, reg):
 def test_partitions_without_rows_are_left_out():
     X, y = table(20), np.where(np.arange(20) % 3, 1.0, -1.0)
     parts = [
-        InMemoryPartition(X[i:j], f"rows from {i}") for i, j in ((0, 0), (0, 7), (7, 7), (7, 20), (20, 20))
+        rm.InMemoryPartition(X[i:j], f"rows from {i}") for i, j in ((0, 0), (0, 7), (7, 7), (7, 20), (20, 20))
     ]
-    partitioned = PartitionedMatrix(parts, executor=RemoteExecutor())
+    partitioned = rm.PartitionedMatrix(parts, executor=RemoteExecutor())
     assert [part.name for part in partitioned.parts] == ["rows from 0", "rows from 7"]
-    model = LinearClassifier().fit(partitioned, y)
+    model = rm.LinearClassifier().fit(partitioned, y)
     np.testing.assert_array_equal(model.predict(partitioned), model.predict(X))
     with pytest.raises(ValueError, match="0 rows"):
-        linear_risk(PartitionedMatrix([parts[0], parts[2]]), y[:0], Hinge())
+        rm.linear_risk(rm.PartitionedMatrix([parts[0], parts[2]]), y[:0], rm.Hinge())
 
 
 @pytest.mark.slow

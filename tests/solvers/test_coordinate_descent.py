@@ -10,47 +10,28 @@ from hypothesis import strategies as st
 
 import riskmin as rm
 from helpers import Problem, problem
-from riskmin import (
-    L1,
-    L2,
-    Box,
-    CoordinateDescent,
-    Elastic,
-    EpsilonInsensitive,
-    Exponential,
-    Huber,
-    Logistic,
-    Objective,
-    Poisson,
-    PowerHinge,
-    SmoothedHinge,
-    Squared,
-    SquaredHinge,
-    linear_risk,
-    minimize,
-)
 
 LOSSES = [
-    Squared(),
-    Logistic(),
-    SquaredHinge(),
-    SmoothedHinge(),
-    Huber(),
-    Huber(delta=0.05),
-    Poisson(),
-    Exponential(),
-    EpsilonInsensitive(power=2.0),
-    PowerHinge(p=2.0),
-    PowerHinge(p=3.0, margin=2.0),
+    rm.Squared(),
+    rm.Logistic(),
+    rm.SquaredHinge(),
+    rm.SmoothedHinge(),
+    rm.Huber(),
+    rm.Huber(delta=0.05),
+    rm.Poisson(),
+    rm.Exponential(),
+    rm.EpsilonInsensitive(power=2.0),
+    rm.PowerHinge(p=2.0),
+    rm.PowerHinge(p=3.0, margin=2.0),
 ]
 REGS = [
-    L1(),
-    L1(np.linspace(0.5, 2.0, 6)),
-    Elastic(),
-    Box(L1()),
-    Box(Elastic(), -0.5, 0.3),
-    L2(),
-    Box(L2(), np.linspace(-0.3, 0.0, 6), 0.1),
+    rm.L1(),
+    rm.L1(np.linspace(0.5, 2.0, 6)),
+    rm.Elastic(),
+    rm.Box(rm.L1()),
+    rm.Box(rm.Elastic(), -0.5, 0.3),
+    rm.L2(),
+    rm.Box(rm.L2(), np.linspace(-0.3, 0.0, 6), 0.1),
 ]
 
 
@@ -73,7 +54,7 @@ def test_reaches_the_optimum(loss):
     k = LOSSES.index(loss)
     reg = REGS[k % len(REGS)]
     data = Problem(loss, reg, lam=0.03, p=6, intercept=bool(k % 2), weighted=bool(k % 3))
-    data.check(minimize(data.objective(), CoordinateDescent(), tol=1e-9, max_iter=300), tol=1e-9)
+    data.check(rm.minimize(data.objective(), rm.CoordinateDescent(), tol=1e-9, max_iter=300), tol=1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -82,8 +63,8 @@ def test_reaches_the_optimum(loss):
     n=st.integers(2, 30),
     p=st.integers(1, 40),
     lam=st.floats(1e-4, 0.5),
-    which=st.sampled_from([L1(), Elastic(), Box(L1(), -0.2, 0.4)]),
-    loss=st.sampled_from([Squared(), Logistic(), SquaredHinge()]),
+    which=st.sampled_from([rm.L1(), rm.Elastic(), rm.Box(rm.L1(), -0.2, 0.4)]),
+    loss=st.sampled_from([rm.Squared(), rm.Logistic(), rm.SquaredHinge()]),
     sparse=st.booleans(),
 )
 def test_the_solution_meets_the_optimality_conditions(seed, n, p, lam, which, loss, sparse):
@@ -91,11 +72,11 @@ def test_the_solution_meets_the_optimality_conditions(seed, n, p, lam, which, lo
     X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     y[:2] = 1.0, -1.0
-    obj = Objective(linear_risk(sp.csr_array(X) if sparse else X, y, loss), which, lam)
-    result = minimize(obj, CoordinateDescent(start=2), tol=1e-10, max_iter=500)
+    obj = rm.Objective(rm.linear_risk(sp.csr_array(X) if sparse else X, y, loss), which, lam)
+    result = rm.minimize(obj, rm.CoordinateDescent(start=2), tol=1e-10, max_iter=500)
     assert result.gap <= 1e-8 * result.value
     # a step in one coordinate would gain slope^2 / (2 curvature), which is at most the gap
-    largest = {Squared: 1.0, Logistic: 0.25, SquaredHinge: 2.0}[type(loss)]
+    largest = {rm.Squared: 1.0, rm.Logistic: 0.25, rm.SquaredHinge: 2.0}[type(loss)]
     curvature = largest * float((X * X).mean(0).max()) + lam
     assert violation(obj, result.w) <= max(1e-3, 2 * (2 * curvature * result.gap) ** 0.5 / lam)
 
@@ -103,26 +84,28 @@ def test_the_solution_meets_the_optimality_conditions(seed, n, p, lam, which, lo
 def test_agrees_with_scikit_learn():
     from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 
-    X, y, _ = problem(Squared(), n=60, p=8)
-    risk, options = linear_risk(X, y, Squared(), fit_intercept=True), {"tol": 1e-12, "max_iter": 100_000}
+    X, y, _ = problem(rm.Squared(), n=60, p=8)
+    risk = rm.linear_risk(X, y, rm.Squared(), fit_intercept=True)
+    options = {"tol": 1e-12, "max_iter": 100_000}
     alpha, l1_ratio = 0.1, 0.7
     ridge = alpha * (1 - l1_ratio)
     for obj, peer in (
-        (Objective(risk, L1(), 0.1), Lasso(alpha=0.1, **options)),
+        (rm.Objective(risk, rm.L1(), 0.1), Lasso(alpha=0.1, **options)),
         (
-            Objective(risk, Elastic(l1_ratio / (1 - l1_ratio)), ridge),
+            rm.Objective(risk, rm.Elastic(l1_ratio / (1 - l1_ratio)), ridge),
             ElasticNet(alpha=alpha, l1_ratio=l1_ratio, **options),
         ),
     ):
-        w = minimize(obj, CoordinateDescent(), tol=1e-12).w
+        w = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-12).w
         np.testing.assert_allclose(w, peer.fit(X, y).coef_, atol=1e-6)
 
-    X, y, _ = problem(Logistic(), n=60, p=8)
+    X, y, _ = problem(rm.Logistic(), n=60, p=8)
     lam = 0.02
     model = LogisticRegression(
         C=1 / (60 * lam), l1_ratio=1.0, solver="saga", fit_intercept=False, tol=1e-10, max_iter=100_000
     ).fit(X, y)
-    result = minimize(Objective(linear_risk(X, y, Logistic()), L1(), lam), CoordinateDescent(), tol=1e-12)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L1(), lam)
+    result = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-12)
     np.testing.assert_allclose(result.w, model.coef_[0], atol=1e-5)
 
 
@@ -154,36 +137,39 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("loss", "reg"), [(Squared(), L1()), (Logistic(), Elastic())], ids=repr)
-@pytest.mark.parametrize("p", [50, 400])
+@pytest.mark.parametrize(
+    ("loss", "reg", "p"), [(rm.Squared(), rm.L1(), 50), (rm.Logistic(), rm.Elastic(), 400)], ids=repr
+)
 def test_storage_formats_agree(loss, reg, p):
     X, y = wide(p=p)
     X = X.astype(np.float32).astype(float)
     results = {}
     for name, form in FORMS.items():
-        obj = Objective(linear_risk(form(X), y, loss, fit_intercept=p == 400), reg, 0.02)
-        results[name] = minimize(obj, CoordinateDescent(), tol=1e-11)
+        obj = rm.Objective(rm.linear_risk(form(X), y, loss, fit_intercept=p == 400), reg, 0.02)
+        results[name] = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-11)
         assert results[name].status == "converged"
     for result in results.values():
         assert result.value == pytest.approx(results["C order"].value, rel=1e-10)
         np.testing.assert_allclose(result.w, results["C order"].w, atol=1e-4)
 
 
-@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Squared(), rm.Logistic()], ids=repr)
 def test_few_sparse_columns_take_few_steps(loss):
     """Each model is minimized until its slopes prove much: else it takes one or two more."""
     rng, n = np.random.default_rng(3), 10_000
     levels = np.array([0, 3, 11]) + np.column_stack([rng.integers(0, k, n) for k in (3, 8, 20)])
     X = sp.csr_array((np.ones(3 * n), levels.ravel(), np.arange(n + 1) * 3), shape=(n, 31))
     z = X @ rng.standard_normal(31)
-    y = z + rng.standard_normal(n) if loss == Squared() else np.where(z + rng.logistic(size=n) > 0, 1.0, -1.0)
+    targets, signs = z + rng.standard_normal(n), np.where(z + rng.logistic(size=n) > 0, 1.0, -1.0)
+    y = targets if loss == rm.Squared() else signs
     dense, sparse = (
-        Objective(linear_risk(A, y, loss, fit_intercept=True), L1(), 3e-4) for A in (X.toarray(), X)
+        rm.Objective(rm.linear_risk(A, y, loss, fit_intercept=True), rm.L1(), 3e-4) for A in (X.toarray(), X)
     )
-    result = minimize(sparse, CoordinateDescent(), tol=1e-6)
+    result = rm.minimize(sparse, rm.CoordinateDescent(), tol=1e-6)
     assert result.status == "converged"
-    assert result.value == pytest.approx(minimize(dense, CoordinateDescent(), tol=1e-10).value, rel=2e-6)
-    assert result.n_iter <= (2 if loss == Squared() else 4)
+    best = rm.minimize(dense, rm.CoordinateDescent(), tol=1e-10)
+    assert result.value == pytest.approx(best.value, rel=2e-6)
+    assert result.n_iter <= (2 if loss == rm.Squared() else 4)
 
 
 @pytest.mark.parametrize(("form", "intercept"), [(np.asarray, False), (sp.csr_array, True)])
@@ -193,11 +179,11 @@ def test_many_rows_have_an_exact_solution(form, intercept):
     X = rng.standard_normal((20_000, 6)) * (rng.random((20_000, 6)) < 0.7)
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(20_000) > 0, 1.0, -1.0)
     weights = rng.integers(0, 3, 20_000).astype(float)
-    risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=intercept)
-    obj = Objective(risk, L1(), 1e-3)
-    assert minimize(obj, CoordinateDescent(), tol=1e-10, max_iter=15).status == "converged"
+    risk = rm.linear_risk(form(X), y, rm.Logistic(), sample_weight=weights, fit_intercept=intercept)
+    obj = rm.Objective(risk, rm.L1(), 1e-3)
+    assert rm.minimize(obj, rm.CoordinateDescent(), tol=1e-10, max_iter=15).status == "converged"
     # A gap is quadratic in the violations of the conditions: these need a step more.
-    result = minimize(obj, CoordinateDescent(), tol=0.0, atol=0.0, max_iter=15)
+    result = rm.minimize(obj, rm.CoordinateDescent(), tol=0.0, atol=0.0, max_iter=15)
     assert result.gap <= 1e-10 * result.value
     assert violation(obj, result.w) <= 1e-6
 
@@ -208,11 +194,11 @@ def test_scaled_slopes_prove_more_than_scaled_cuts(intercept):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((50, 8))
     y = X[:, 0] - X[:, 1] + 0.3 * rng.standard_normal(50)
-    obj = Objective(linear_risk(X, y, Squared(), fit_intercept=intercept), L1(), 0.05)
-    best = minimize(obj, tol=1e-10)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Squared(), fit_intercept=intercept), rm.L1(), 0.05)
+    best = rm.minimize(obj, tol=1e-10)
     for size in (0.01, 0.1):
         w = best.w + size * rng.standard_normal(8)
-        cut = next(CoordinateDescent().iterates(obj, w)).cut
+        cut = next(rm.CoordinateDescent().iterates(obj, w)).cut
         assert obj.lower(obj.cut(w)) < obj.lower(cut) <= best.value
         for scale in (0.1, 1.0, 10.0):
             v = scale * rng.standard_normal(8)
@@ -220,7 +206,7 @@ def test_scaled_slopes_prove_more_than_scaled_cuts(intercept):
 
 
 # ---------------------------------------------------------------- dependent columns
-@pytest.mark.parametrize("reg", [L1(), Box(L1(), -0.3, 0.2), Box(L1())], ids=repr)
+@pytest.mark.parametrize("reg", [rm.L1(), rm.Box(rm.L1(), -0.3, 0.2), rm.Box(rm.L1())], ids=repr)
 def test_dependent_columns_in_any_units_meet_the_optimality_conditions(reg):
     """The Gram matrix is singular, and the columns have units 1e-3 to 1e3."""
     rng = np.random.default_rng(2)
@@ -228,10 +214,10 @@ def test_dependent_columns_in_any_units_meet_the_optimality_conditions(reg):
     units = 10.0 ** rng.uniform(-3, 3, 22)
     X = np.hstack([X, X[:, :5] + X[:, 5:10], X[:, :2]]) * units
     y = X @ (rng.standard_normal(22) / units) + rng.standard_normal(40)
-    inner = L1(units)
-    scaled = inner if isinstance(reg, L1) else Box(inner, reg.lower / units, reg.upper / units)
-    obj = Objective(linear_risk(X, y, Squared()), scaled, 0.1)
-    result = minimize(obj, CoordinateDescent(), tol=1e-13, max_iter=100)
+    inner = rm.L1(units)
+    scaled = inner if isinstance(reg, rm.L1) else rm.Box(inner, reg.lower / units, reg.upper / units)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Squared()), scaled, 0.1)
+    result = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-13, max_iter=100)
     assert 0 < np.count_nonzero(result.w) < 22
     assert np.all(scaled.prox(result.w, 0.0) == result.w)
     assert violation(obj, result.w) <= 1e-5 * units.max()
@@ -240,18 +226,18 @@ def test_dependent_columns_in_any_units_meet_the_optimality_conditions(reg):
 
 @pytest.mark.parametrize(
     ("start", "reg", "store"),
-    [(0.0, L1(), np.asarray), (1.0, L1(), sp.csr_array), (1.0, Elastic(0.1), np.asarray)],
+    [(0.0, rm.L1(), np.asarray), (1.0, rm.L1(), sp.csr_array), (1.0, rm.Elastic(0.1), np.asarray)],
 )
 def test_more_columns_than_rows_with_copies_and_zeros(start, reg, store):
     """All columns depend on any 12 of them; from w = 1, more are active than the matrix has rank."""
     rng = np.random.default_rng(4)
     X = rng.standard_normal((12, 60)) + 3 * rng.standard_normal((12, 1))
     X[:, 7], X[:, 8] = 0.0, X[:, 9]
-    obj = Objective(linear_risk(store(X), rng.standard_normal(12), Squared()), reg, 1e-3)
-    result = minimize(obj, CoordinateDescent(), np.full(60, start), tol=1e-12)
+    obj = rm.Objective(rm.linear_risk(store(X), rng.standard_normal(12), rm.Squared()), reg, 1e-3)
+    result = rm.minimize(obj, rm.CoordinateDescent(), np.full(60, start), tol=1e-12)
     assert result.status == "converged"
     assert result.w[7] == 0
-    assert 0 < np.count_nonzero(result.w) <= (12 if isinstance(reg, L1) else 60)
+    assert 0 < np.count_nonzero(result.w) <= (12 if isinstance(reg, rm.L1) else 60)
     assert violation(obj, result.w) <= 1e-3
 
 
@@ -260,20 +246,25 @@ def test_nearly_dependent_columns_take_few_steps():
     rng = np.random.default_rng(3)
     X = np.cumsum(rng.standard_normal((100, 60)), axis=1) + 10 * rng.standard_normal((100, 1))
     y = X[:, 5] - X[:, 40] + 0.1 * rng.standard_normal(100)
-    risk = linear_risk(X / X.std(axis=0), y / y.std(), Squared())
-    result = minimize(Objective(risk, L1(), 1e-3 * rm.lam_max(risk, L1())), CoordinateDescent(), tol=1e-8)
+    risk = rm.linear_risk(X / X.std(axis=0), y / y.std(), rm.Squared())
+    result = rm.minimize(
+        rm.Objective(risk, rm.L1(), 1e-3 * rm.lam_max(risk, rm.L1())), rm.CoordinateDescent(), tol=1e-8
+    )
     assert result.status == "converged"
     assert result.n_iter <= 12
 
 
 # ---------------------------------------------------------------- progress
 @pytest.mark.parametrize(
-    ("shape", "loss", "lam", "start"), [((60, 2000), Logistic(), 0.05, 8), ((30, 3000), Squared(), 1e-3, 64)]
+    ("shape", "loss", "lam", "start"),
+    [((60, 2000), rm.Logistic(), 0.05, 8), ((30, 3000), rm.Squared(), 1e-3, 64)],
 )
 def test_working_sets_are_small_and_zeros_are_exact(shape, loss, lam, start):
     """The matrix of a working set is not much larger than X, in which each column has few entries."""
     X, y = wide(*shape)
-    result = minimize(Objective(linear_risk(X, y, loss), L1(), lam), CoordinateDescent(start), tol=1e-6)
+    result = rm.minimize(
+        rm.Objective(rm.linear_risk(X, y, loss), rm.L1(), lam), rm.CoordinateDescent(start), tol=1e-6
+    )
     assert result.status == "converged"
     assert max(row["working_set"] for row in result.trace) <= 200
     assert 0 < np.count_nonzero(result.w) <= shape[0]
@@ -281,21 +272,21 @@ def test_working_sets_are_small_and_zeros_are_exact(shape, loss, lam, start):
 
 def test_j_never_increases_and_w0_is_the_start():
     X, y = wide()
-    obj = Objective(linear_risk(X, y, SquaredHinge(), fit_intercept=True), L1(), 0.02)
-    best = minimize(obj, CoordinateDescent(), tol=1e-10)
-    values = [it.value for it in islice(CoordinateDescent().iterates(obj, np.ones(400)), 20)]
+    obj = rm.Objective(rm.linear_risk(X, y, rm.SquaredHinge(), fit_intercept=True), rm.L1(), 0.02)
+    best = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-10)
+    values = [it.value for it in islice(rm.CoordinateDescent().iterates(obj, np.ones(400)), 20)]
     assert all(b <= a * (1 + 1e-13) for a, b in pairwise(values))
-    warm = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), best.w, tol=1e-6)
-    cold = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), tol=1e-6)
+    warm = rm.minimize(rm.Objective(obj.risk, rm.L1(), 0.019), rm.CoordinateDescent(), best.w, tol=1e-6)
+    cold = rm.minimize(rm.Objective(obj.risk, rm.L1(), 0.019), rm.CoordinateDescent(), tol=1e-6)
     assert warm.n_iter < cold.n_iter
 
 
 def test_it_stops_at_the_minimum():
     """At lam_max the minimizer is w = 0, and no step is taken."""
     X, y = wide()
-    risk = linear_risk(X, y, Squared())
-    obj = Objective(risk, L1(), 1.001 * rm.lam_max(risk, L1()))
-    assert len(list(CoordinateDescent().iterates(obj, np.zeros(400)))) == 1
+    risk = rm.linear_risk(X, y, rm.Squared())
+    obj = rm.Objective(risk, rm.L1(), 1.001 * rm.lam_max(risk, rm.L1()))
+    assert len(list(rm.CoordinateDescent().iterates(obj, np.zeros(400)))) == 1
 
 
 def test_many_sparse_nonzeros_are_counted_by_the_columns_visited():
@@ -303,8 +294,8 @@ def test_many_sparse_nonzeros_are_counted_by_the_columns_visited():
     rng = np.random.default_rng(0)
     X = sp.csr_array(sp.random(800, 4000, 0.005, random_state=0))
     y = np.where(X @ rng.standard_normal(4000) + 0.1 * rng.standard_normal(800) > 0, 1.0, -1.0)
-    risk = linear_risk(X, y, Logistic())
-    result = minimize(Objective(risk, L1(), 0.003 * rm.lam_max(risk, L1())), tol=1e-6)
+    risk = rm.linear_risk(X, y, rm.Logistic())
+    result = rm.minimize(rm.Objective(risk, rm.L1(), 0.003 * rm.lam_max(risk, rm.L1())), tol=1e-6)
     assert result.status == "converged"
     assert np.count_nonzero(result.w) > 300
     assert "then" not in result.solver  # no fallback

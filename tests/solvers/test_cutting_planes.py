@@ -5,52 +5,28 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Box,
-    Bundle,
-    ContingencyTables,
-    CoordinateDescent,
-    Elastic,
-    Entropy,
-    ExpectedRankUtility,
-    FBeta,
-    Hinge,
-    Mrr,
-    Ndcg,
-    Objective,
-    PrecisionAtK,
-    QNorm,
-    Quadratic,
-    RecallAtK,
-    RocArea,
-    Squared,
-    linear_risk,
-    minimize,
-)
 
 K = np.array([[2.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.3, 0.0], [0.0, 0.3, 1.5, 0.0], [0.0, 0.0, 0.0, 0.7]])
 WEIGHTS = np.array([0.5, 1.0, 2.0, 1.5])
 REGS = [
-    L2(WEIGHTS),
-    L1(),
-    L1(WEIGHTS),
-    Elastic(0.7),
-    Box(L2()),
-    Box(L1(), -0.2, WEIGHTS),
-    Box(L1(), 0.3, 2.0),
-    Box(Elastic(0.3), -np.inf, 0.1),
-    Entropy(0.25),
-    Entropy(WEIGHTS, normalized=False),
-    Entropy(0.25, balanced=True),
-    Entropy(0.1, normalized=False, balanced=True),
-    QNorm(1.5),
-    QNorm(1.1),
-    QNorm(3.0, 1.5),
-    Quadratic(K),
+    rm.L2(WEIGHTS),
+    rm.L1(),
+    rm.L1(WEIGHTS),
+    rm.Elastic(0.7),
+    rm.Box(rm.L2()),
+    rm.Box(rm.L1(), -0.2, WEIGHTS),
+    rm.Box(rm.L1(), 0.3, 2.0),
+    rm.Box(rm.Elastic(0.3), -np.inf, 0.1),
+    rm.Entropy(0.25),
+    rm.Entropy(WEIGHTS, normalized=False),
+    rm.Entropy(0.25, balanced=True),
+    rm.Entropy(0.1, normalized=False, balanced=True),
+    rm.QNorm(1.5),
+    rm.QNorm(1.1),
+    rm.QNorm(3.0, 1.5),
+    rm.Quadratic(K),
 ]
 each_regularizer = pytest.mark.parametrize("reg", REGS, ids=lambda r: repr(r)[:50])
 
@@ -59,9 +35,9 @@ each_regularizer = pytest.mark.parametrize("reg", REGS, ids=lambda r: repr(r)[:5
 @each_regularizer
 def test_the_optimum_equals_cvxpys(reg):
     k = REGS.index(reg)
-    loss, lam = (Hinge(), 0.5) if k % 2 else (Absolute(), 0.02)
+    loss, lam = (rm.Hinge(), 0.5) if k % 2 else (rm.Absolute(), 0.02)
     data = Problem(loss, reg, lam=lam, weighted=True, intercept=k % 3 == 0)
-    data.check(minimize(data.objective(), Bundle(), tol=1e-6))
+    data.check(rm.minimize(data.objective(), rm.Bundle(), tol=1e-6))
 
 
 @pytest.mark.parametrize(
@@ -71,8 +47,8 @@ def test_the_optimum_equals_cvxpys(reg):
 )
 def test_extreme_regularization_strengths(reg, lam):
     """For the smallest lam, tolerances and exponentials are critical, and the gap must still close."""
-    obj = Problem(Hinge(), reg, lam=lam, n=60).objective()
-    result = minimize(obj, Bundle(), tol=1e-5, max_iter=1000)
+    obj = Problem(rm.Hinge(), reg, lam=lam, n=60).objective()
+    result = rm.minimize(obj, rm.Bundle(), tol=1e-5, max_iter=1000)
     assert result.status == "converged"
     for v in np.random.default_rng(0).standard_normal((20, 4)):
         assert result.lower <= obj.value(reg.prox(result.w + 0.1 * v, 0.0)) * (1 + 1e-12)
@@ -80,8 +56,8 @@ def test_extreme_regularization_strengths(reg, lam):
 
 def test_inactive_cuts_are_pruned():
     """Not one by one, but before they become many."""
-    obj = Problem(Hinge(), L1(), lam=1e-3, n=300).objective()
-    steps = Bundle(keep=3).iterates(obj, np.zeros(4))
+    obj = Problem(rm.Hinge(), rm.L1(), lam=1e-3, n=300).objective()
+    steps = rm.Bundle(keep=3).iterates(obj, np.zeros(4))
     assert max(it.info["cuts"] for it, _ in zip(steps, range(40), strict=False)) <= 16
 
 
@@ -89,18 +65,20 @@ def test_few_of_many_features_matter():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 600))
     y = np.where(X[:, :3].sum(axis=1) > 0, 1.0, -1.0)
-    result = minimize(Objective(linear_risk(X, y, Hinge()), L1(), 0.1), Bundle())
+    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L1(), 0.1), rm.Bundle())
     assert result.status == "converged"
     assert 3 <= np.count_nonzero(result.w) < 100
     assert np.max(np.abs(result.cut.a)) <= 0.1 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(("reg", "lam"), [(L1(), 1e-16), (Box(L1(), -1.0, 1.0), 1e-20), (L1(), 1e-300)])
+@pytest.mark.parametrize(
+    ("reg", "lam"), [(rm.L1(), 1e-16), (rm.Box(rm.L1(), -1.0, 1.0), 1e-20), (rm.L1(), 1e-300)]
+)
 def test_a_linear_program_with_numbers_beyond_its_range(reg, lam):
     """For such a lam no proof is possible, but a finite point is returned without an error."""
-    data = Problem(Hinge(), reg, lam=lam, intercept=True)
+    data = Problem(rm.Hinge(), reg, lam=lam, intercept=True)
     data.y[::7] *= -1  # no w separates them
-    result = minimize(data.objective(), Bundle(), max_iter=15)
+    result = rm.minimize(data.objective(), rm.Bundle(), max_iter=15)
     assert 0 <= result.lower <= result.value < 1
     assert np.isfinite(result.w).all()
 
@@ -110,8 +88,8 @@ def test_a_linear_program_with_scaled_cuts():
     rng = np.random.default_rng(0)
     X = 1e4 * rng.normal(size=(30, 3))
     y = 100 * X[:, 0] + 1e5 * rng.normal(size=30)
-    obj = Objective(linear_risk(X, y, Squared()), L1(), 1e-6)
-    result, reference = minimize(obj, Bundle(), max_iter=25), minimize(obj, CoordinateDescent())
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Squared()), rm.L1(), 1e-6)
+    result, reference = rm.minimize(obj, rm.Bundle(), max_iter=25), rm.minimize(obj, rm.CoordinateDescent())
     assert result.lower <= reference.value * (1 + 1e-9)
     assert result.value <= 1.01 * reference.value
 
@@ -147,7 +125,7 @@ def exact_gap(planes, w, cut, weights):
 @pytest.mark.parametrize("seed", range(5))
 def test_nearly_unpenalized_weights_do_not_lose_the_minimizer(seed):
     planes = Planes(seed)
-    result = minimize(Objective(planes, L2(WEAK), 1.0), Bundle(), tol=1e-9)
+    result = rm.minimize(rm.Objective(planes, rm.L2(WEAK), 1.0), rm.Bundle(), tol=1e-9)
     assert result.status == "converged"
     value, gap = exact_gap(planes, result.w, result.cut, WEAK)
     assert result.value == pytest.approx(value, rel=1e-12)
@@ -157,16 +135,16 @@ def test_nearly_unpenalized_weights_do_not_lose_the_minimizer(seed):
 @pytest.mark.parametrize(
     ("reg", "tol"),
     [
-        (L1(WEAK), 1e-6),
-        (Elastic(1.0, WEAK), 1e-6),
-        (Box(L1(WEAK), 0.0), 1e-6),
-        (Box(L2(WEAK), -0.5, 0.5), 1e-3),  # the quadratic program of the bounds proves no more
+        (rm.L1(WEAK), 1e-6),
+        (rm.Elastic(1.0, WEAK), 1e-6),
+        (rm.Box(rm.L1(WEAK), 0.0), 1e-6),
+        (rm.Box(rm.L2(WEAK), -0.5, 0.5), 1e-3),  # the quadratic program of the bounds proves no more
     ],
     ids=["L1", "Elastic", "nonnegative L1", "boxed L2"],
 )
 def test_other_nearly_unpenalized_weights(reg, tol):
-    obj = Objective(Planes(3), reg, 1.0)
-    result = minimize(obj, Bundle(), tol=tol, max_iter=100)
+    obj = rm.Objective(Planes(3), reg, 1.0)
+    result = rm.minimize(obj, rm.Bundle(), tol=tol, max_iter=100)
     assert result.status == "converged"
     for v in np.random.default_rng(0).standard_normal((100, 4)):
         assert result.lower <= obj.value(reg.prox(result.w + v, 0.0)) * (1 + 1e-12)
@@ -182,8 +160,8 @@ def in_raw_units(seed, n=30, p=5):
     return X, np.digitize(s, np.quantile(s, [0.6, 0.85])).astype(float), np.sort(rng.integers(0, 5, n))
 
 
-RANKINGS = [Ndcg(), Mrr(), ExpectedRankUtility(), Ndcg(weights="discount")]
-LISTS = [FBeta(), PrecisionAtK(5), RocArea()]
+RANKINGS = [rm.Ndcg(), rm.Mrr(), rm.ExpectedRankUtility(), rm.Ndcg(weights="discount")]
+LISTS = [rm.FBeta(), rm.PrecisionAtK(5), rm.RocArea()]
 
 
 @pytest.mark.parametrize("loss", [*RANKINGS, *LISTS], ids=repr)
@@ -192,27 +170,27 @@ def test_lists_in_raw_units_are_certified(loss):
     k = [*RANKINGS, *LISTS].index(loss)
     X, y, qid = in_raw_units(k)
     y, extra = (y, {"qid": qid}) if loss in RANKINGS else (np.where(y > 0, 1.0, -1.0), {})
-    obj = Objective(linear_risk(X, y, loss, **extra), L1() if k % 2 else L2(), 1e-6)
-    result = minimize(obj)
+    obj = rm.Objective(rm.linear_risk(X, y, loss, **extra), rm.L1() if k % 2 else rm.L2(), 1e-6)
+    result = rm.minimize(obj)
     assert result.status == "converged"
-    assert result.lower <= minimize(obj, tol=1e-4, max_iter=30).value * (1 + 1e-9)
+    assert result.lower <= rm.minimize(obj, tol=1e-4, max_iter=30).value * (1 + 1e-9)
     assert result.value <= obj.value(np.zeros(X.shape[1]))
 
 
 # ---------------------------------------------------------------- contingency tables
 TABLES = [
-    (FBeta(), False, 2),
-    (FBeta(), True, 20),
-    (FBeta(2.0), True, 2),
-    (PrecisionAtK(4), False, 20),
-    (RecallAtK(3), False, 2),
+    (rm.FBeta(), False, 2),
+    (rm.FBeta(), True, 20),
+    (rm.FBeta(2.0), True, 2),
+    (rm.PrecisionAtK(4), False, 20),
+    (rm.RecallAtK(3), False, 2),
 ]
 
 
 @pytest.mark.parametrize(("loss", "intercept", "p"), TABLES, ids=repr)
 def test_bounds_enclose_the_minimum_over_all_tables(loss, intercept, p):
     data = Problem(loss, lam=1e-2, p=p, intercept=intercept)
-    data.check(minimize(data.objective(), ContingencyTables(), tol=1e-6))
+    data.check(rm.minimize(data.objective(), rm.ContingencyTables(), tol=1e-6))
 
 
 def drawn(seed, n, p, share=0.3):
@@ -228,16 +206,16 @@ def test_wide_rows_are_certified(lam, intercept, units):
     """Cutting planes alone have gaps of 0.01 to 1 after hundreds of steps there."""
     X, y = drawn(1, 40, 80)
     X = X * 10.0 ** np.random.default_rng(2).uniform(-units, units, 80)
-    obj = Objective(linear_risk(X, y, FBeta(), fit_intercept=intercept), L2(), lam)
-    result = minimize(obj, max_iter=100)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.FBeta(), fit_intercept=intercept), rm.L2(), lam)
+    result = rm.minimize(obj, max_iter=100)
     assert result.status == "converged"
-    assert result.lower <= minimize(obj, Bundle(), max_iter=10).value
+    assert result.lower <= rm.minimize(obj, rm.Bundle(), max_iter=10).value
     assert result.value <= obj.value(np.zeros(80))
 
 
 @pytest.mark.parametrize("share", [1 / 16, 15 / 16])
 def test_few_rows_and_rare_classes(share):
     X, y = drawn(3, 16, 3, share)
-    for loss, intercept in ((FBeta(), True), (PrecisionAtK(4), False), (RecallAtK(7), False)):
-        obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-4)
-        assert minimize(obj, ContingencyTables()).status == "converged"
+    for loss, intercept in ((rm.FBeta(), True), (rm.PrecisionAtK(4), False), (rm.RecallAtK(7), False)):
+        obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), rm.L2(), 1e-4)
+        assert rm.minimize(obj, rm.ContingencyTables()).status == "converged"

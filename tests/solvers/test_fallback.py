@@ -7,45 +7,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from helpers import LIST_LOSSES, MANY_LOSSES, Problem, problem, risk_of
-from riskmin import (
-    L1,
-    L2,
-    LOSSES,
-    SOLVERS,
-    Absolute,
-    Auto,
-    Box,
-    Bundle,
-    ChainMaxMargin,
-    Elastic,
-    Entropy,
-    Equality,
-    Fallback,
-    GroupLasso,
-    Hinge,
-    InteriorPoint,
-    Lbfgs,
-    LinearConstraints,
-    LinearRegressor,
-    Logistic,
-    MulticlassHinge,
-    Newton,
-    Objective,
-    QNorm,
-    Quadratic,
-    Quantile,
-    Softmax,
-    Squared,
-    SquaredHinge,
-    linear_risk,
-    minimize,
-)
 from riskmin.core import Cut, Iterate, SolverFailed, UnsupportedProblem
 
 
 def objective(loss=None, lam=1e-3):
-    return Problem(loss or Hinge(), lam=lam, n=80, p=3, intercept=True).objective()
+    return Problem(loss or rm.Hinge(), lam=lam, n=80, p=3, intercept=True).objective()
 
 
 @dataclass(frozen=True)
@@ -75,7 +43,7 @@ class Breaks:
 
     def iterates(self, obj, w0):
         if self.steps:
-            yield from islice(Bundle().iterates(obj, w0), self.steps)
+            yield from islice(rm.Bundle().iterates(obj, w0), self.steps)
         raise self.error("index 7 is out of bounds")
 
 
@@ -89,7 +57,7 @@ class Silent:
 @pytest.mark.parametrize("first", [Stuck(), Stuck(3), Refuses(), Breaks(1, np.linalg.LinAlgError)], ids=repr)
 def test_the_next_solver_continues_after_a_stall(first):
     data = Problem(lam=1e-3, n=80, p=3, intercept=True)
-    data.check(minimize(data.objective(), Fallback((first, Bundle()), 1e-6), tol=1e-6))
+    data.check(rm.minimize(data.objective(), rm.Fallback((first, rm.Bundle()), 1e-6), tol=1e-6))
 
 
 def test_the_best_point_and_bound_are_passed_on():
@@ -101,14 +69,14 @@ def test_the_best_point_and_bound_are_passed_on():
             start_values.append(obj.value(w0))
             yield from Stuck(1).iterates(obj, w0)
 
-    solver = Fallback((Lbfgs(), RecordsStart(), Stuck(2)), 1e-14)
-    result = minimize(objective(Logistic()), solver, tol=0.0, atol=0.0, max_iter=200)
+    solver = rm.Fallback((rm.Lbfgs(), RecordsStart(), Stuck(2)), 1e-14)
+    result = rm.minimize(objective(rm.Logistic()), solver, tol=0.0, atol=0.0, max_iter=200)
     assert start_values[0] == pytest.approx(result.value, rel=1e-9)
     assert result.value - result.lower <= 1e-9 * result.value
 
 
 def test_a_run_ends_when_no_solver_makes_progress():
-    result = minimize(objective(), Fallback((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
+    result = rm.minimize(objective(), rm.Fallback((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter == 5
 
@@ -124,7 +92,7 @@ class Creeps:
 
 
 def test_a_run_ends_when_more_and_more_work_gains_nearly_nothing():
-    result = minimize(objective(), Fallback((Creeps(), Creeps()), 1e-6, trial=10), tol=1e-6)
+    result = rm.minimize(objective(), rm.Fallback((Creeps(), Creeps()), 1e-6, trial=10), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter < 100
 
@@ -138,27 +106,27 @@ def test_a_run_goes_on_while_the_value_decreases_without_a_bound():
                 yield Iterate(w, value, cut if k > 250 else Cut(0.0 * cut.a, 0.0))
                 w = w - 0.05 * (gradient + obj.lam * w)
 
-    obj = objective(Logistic(), lam=0.1)
-    result = minimize(obj, Fallback((LateBounds(), Stuck()), 1e-3, trial=10))
+    obj = objective(rm.Logistic(), lam=0.1)
+    result = rm.minimize(obj, rm.Fallback((LateBounds(), Stuck()), 1e-3, trial=10))
     assert result.status == "converged"
 
 
 def test_several_solvers_are_reported_only_if_used():
-    single = minimize(objective(Logistic()), Auto())
+    single = rm.minimize(objective(rm.Logistic()), rm.Auto())
     assert "then" not in single.solver
-    several = minimize(objective(), Fallback((Stuck(3), Bundle()), 1e-3))
+    several = rm.minimize(objective(), rm.Fallback((Stuck(3), rm.Bundle()), 1e-3))
     assert "Stuck for 3 steps, then Bundle for" in several.solver
 
 
 def test_a_resumed_run_continues_with_the_current_solver(tmp_path):
-    obj, solver = objective(Absolute(), lam=1e-4), Fallback((Lbfgs(), Bundle()), 1e-6)
-    uninterrupted = minimize(obj, solver, tol=1e-6)
+    obj, solver = objective(rm.Absolute(), lam=1e-4), rm.Fallback((rm.Lbfgs(), rm.Bundle()), 1e-6)
+    uninterrupted = rm.minimize(obj, solver, tol=1e-6)
     indices = [row["solver_index"] for row in uninterrupted.trace]
     assert set(indices) == {1.0, 2.0}
     for stop in (indices.index(2.0) - 2, indices.index(2.0) + 3):
         file = tmp_path / f"run{stop}"
-        minimize(obj, solver, tol=1e-6, max_iter=stop, checkpoint=file)
-        resumed = minimize(obj, solver, tol=1e-6, checkpoint=file)
+        rm.minimize(obj, solver, tol=1e-6, max_iter=stop, checkpoint=file)
+        resumed = rm.minimize(obj, solver, tol=1e-6, checkpoint=file)
         assert resumed.status == "converged"
         assert resumed.trace[stop]["solver_index"] == indices[stop]
         assert resumed.value == pytest.approx(uninterrupted.value, rel=2e-6)
@@ -177,7 +145,7 @@ def test_the_first_solver_of_a_switching_is_judged_there_and_the_second_by_its_o
             for k in range(50, 60):
                 yield Iterate(w0, value, Cut(0.0 * w0, 0.001 * k * value), {"solver": 2.0})
 
-    steps = Fallback((TwoStages(), Bundle()), 1e-6).iterates(objective(), np.zeros(3))
+    steps = rm.Fallback((TwoStages(), rm.Bundle()), 1e-6).iterates(objective(), np.zeros(3))
     indices = [next(steps).info["solver_index"] for _ in range(61)]
     assert indices == [1.0] * 60 + [2.0]
 
@@ -185,8 +153,8 @@ def test_the_first_solver_of_a_switching_is_judged_there_and_the_second_by_its_o
 def test_short_chains_at_a_small_lam_take_few_steps():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((15, 6)), rng.integers(0, 3, 15).astype(float)
-    risk = linear_risk(X, y, ChainMaxMargin(), lengths=[4, 5, 6])
-    result = minimize(Objective(risk, L2(), 1e-4))
+    risk = rm.linear_risk(X, y, rm.ChainMaxMargin(), lengths=[4, 5, 6])
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-4))
     assert result.status == "converged"
     assert result.n_iter < 1000
 
@@ -195,7 +163,7 @@ def test_short_chains_at_a_small_lam_take_few_steps():
 @pytest.mark.parametrize("steps", [0, 2])
 def test_the_next_solver_continues_after_an_exception(steps):
     with pytest.warns(SolverFailed, match="Breaks failed") as caught:
-        result = minimize(Problem().objective(), Fallback((Breaks(steps), Bundle())))
+        result = rm.minimize(Problem().objective(), rm.Fallback((Breaks(steps), rm.Bundle())))
     assert result.status == "converged"
     assert "Breaks failed (IndexError: index 7 is out of bounds)" in result.solver
     assert isinstance(caught[0].message.__cause__, IndexError)
@@ -203,33 +171,33 @@ def test_the_next_solver_continues_after_an_exception(steps):
 
 def test_a_failure_is_an_error_where_warnings_are():
     with pytest.raises(SolverFailed):
-        minimize(Problem().objective(), Fallback((Breaks(2), Bundle())))
+        rm.minimize(Problem().objective(), rm.Fallback((Breaks(2), rm.Bundle())))
 
 
 @pytest.mark.parametrize("error", [MemoryError, OSError])
 def test_errors_of_the_system_end_the_run(error):
     with pytest.raises(error):
-        minimize(Problem().objective(), Fallback((Breaks(2, error), Bundle())))
+        rm.minimize(Problem().objective(), rm.Fallback((Breaks(2, error), rm.Bundle())))
 
 
 def test_a_solver_that_was_given_alone_raises_its_exception():
     with pytest.raises(IndexError):
-        minimize(Problem().objective(), Breaks(2))
+        rm.minimize(Problem().objective(), Breaks(2))
 
 
 # ---------------------------------------------------------------- runs without an iterate
 @pytest.mark.parametrize(
     ("solver", "reg"),
     [
-        (Silent(), L2()),
-        (Silent(), Entropy()),
-        (Fallback((Silent(),)), L1()),
-        (Fallback((Silent(),)), GroupLasso([0, 0, 1, 1])),
+        (Silent(), rm.L2()),
+        (Silent(), rm.Entropy()),
+        (rm.Fallback((Silent(),)), rm.L1()),
+        (rm.Fallback((Silent(),)), rm.GroupLasso([0, 0, 1, 1])),
     ],
 )
 def test_a_run_without_an_iterate_has_its_start(solver, reg):
     J = Problem(reg=reg).objective()
-    result = minimize(J, solver)
+    result = rm.minimize(J, solver)
     assert result.status == "stalled"
     assert 0 <= result.lower <= result.value == pytest.approx(J.value(result.w))
     assert len(result.trace) == 1
@@ -245,7 +213,7 @@ def test_no_result_is_worse_than_w0():
             yield Iterate(w, value, cut)
 
     obj = objective()
-    result = minimize(obj, Far())
+    result = rm.minimize(obj, Far())
     assert result.status == "stalled"
     assert result.value == obj.value(np.zeros(3))
     assert result.lower <= result.value
@@ -256,23 +224,23 @@ def test_a_sample_of_one_class_does_not_end_the_run():
     X = rng.standard_normal((20_000, 2))
     y = np.full(20_000, -1.0)
     y[7] = 1.0  # in none of the samples
-    for loss in (Logistic(), Hinge()):
-        J = Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), 1e-4)
-        assert minimize(J, Newton() if isinstance(loss, Logistic) else None).status == "converged"
+    for loss in (rm.Logistic(), rm.Hinge()):
+        J = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=True), rm.L2(), 1e-4)
+        assert rm.minimize(J, rm.Newton() if isinstance(loss, rm.Logistic) else None).status == "converged"
 
 
 def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)) * 1e6
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    J = Objective(linear_risk(X, y, Logistic()), L2(), 1e-8)
-    result = minimize(J, tol=1e-7)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L2(), 1e-8)
+    result = rm.minimize(J, tol=1e-7)
     assert (result.status, result.criterion) == ("converged", "atol")
     assert result.gap <= 1e-13 * J.value(np.zeros(3))
-    strict = minimize(J, tol=1e-7, atol=0.0, max_iter=50)
+    strict = rm.minimize(J, tol=1e-7, atol=0.0, max_iter=50)
     assert strict.criterion != "atol"
-    assert minimize(objective(), tol=1e-3).criterion == "tol"
-    assert minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
+    assert rm.minimize(objective(), tol=1e-3).criterion == "tol"
+    assert rm.minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
 
 
 def test_few_nearly_parallel_rows_take_few_steps():
@@ -280,7 +248,7 @@ def test_few_nearly_parallel_rows_take_few_steps():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((16, 150)) + 100 * rng.standard_normal(150)
     y = rng.standard_normal(16)
-    result = minimize(Objective(linear_risk(X, y, Quantile(0.25)), L2(), 1e-5), max_iter=100)
+    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Quantile(0.25)), rm.L2(), 1e-5), max_iter=100)
     assert result.status == "converged"
 
 
@@ -290,8 +258,8 @@ def test_few_weights_of_several_classes_take_few_steps():
     X = rng.standard_normal((100, 20)) * 10 ** rng.uniform(-3, 3, 20)
     X = sp.csr_array(np.where(rng.uniform(size=X.shape) < 0.3, X, 0.0))
     y = rng.integers(0, 12, 100)
-    risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True, n_outputs=12)
-    result = minimize(Objective(risk, L2(), 2e-6), max_iter=200)
+    risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True, n_outputs=12)
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 2e-6), max_iter=200)
     assert result.status == "converged"
 
 
@@ -299,17 +267,17 @@ def test_few_weights_of_several_classes_take_few_steps():
 def test_fewer_rows_than_columns_of_several_classes(units):
     rng = np.random.default_rng(7)
     X = np.logspace(-units, units, 120) * (rng.standard_normal((60, 120)) + 100 * (units > 0))
-    risk = linear_risk(X, rng.integers(0, 4, 60), Softmax(), fit_intercept=True)
-    assert minimize(Objective(risk, L2(), 1e-3), max_iter=100).status == "converged"
+    risk = rm.linear_risk(X, rng.integers(0, 4, 60), rm.Softmax(), fit_intercept=True)
+    assert rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), max_iter=100).status == "converged"
 
 
 # ---------------------------------------------------------------- the causes of exceptions
 @pytest.mark.parametrize("loss", [*MANY_LOSSES, *LIST_LOSSES], ids=repr)
 def test_group_lasso_without_ridge_has_a_solver_or_a_refusal(loss):
     J = Problem(loss, lam=0.3, n=20, weighted=True).objective()
-    J = replace(J, reg=GroupLasso(np.arange(J.risk.dim) // 2))
+    J = replace(J, reg=rm.GroupLasso(np.arange(J.risk.dim) // 2))
     try:
-        result = minimize(J, tol=3e-2, max_iter=2000)
+        result = rm.minimize(J, tol=3e-2, max_iter=2000)
     except UnsupportedProblem as error:
         assert not loss.can_be_smoothed
         assert str(error).endswith("add a small multiple of L2 to it")  # noqa: PT017
@@ -318,12 +286,14 @@ def test_group_lasso_without_ridge_has_a_solver_or_a_refusal(loss):
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e11, 1e13])
-@pytest.mark.parametrize(("loss", "reg"), [(Squared(), L1()), (Absolute(), Box(L1()))], ids=repr)
+@pytest.mark.parametrize(
+    ("loss", "reg"), [(rm.Squared(), rm.L1()), (rm.Absolute(), rm.Box(rm.L1()))], ids=repr
+)
 def test_linear_programs_are_solved_in_units_of_the_objective(size, loss, reg):
     """HiGHS takes no bounds of 1e20 or more, and its tolerances are absolute."""
-    data, power = Problem(loss, reg, lam=0.05, n=30, intercept=True), 2 if loss == Squared() else 1
-    risk = linear_risk(data.X, size * data.y, loss, fit_intercept=True)
-    result = minimize(Objective(risk, reg, 0.05 * size ** (power - 1)), Bundle(), tol=1e-5)
+    data, power = Problem(loss, reg, lam=0.05, n=30, intercept=True), 2 if loss == rm.Squared() else 1
+    risk = rm.linear_risk(data.X, size * data.y, loss, fit_intercept=True)
+    result = rm.minimize(rm.Objective(risk, reg, 0.05 * size ** (power - 1)), rm.Bundle(), tol=1e-5)
     assert result.status == "converged"
     assert result.value == pytest.approx(data.optimum * size**power, rel=1.1e-5)
 
@@ -333,21 +303,22 @@ def test_a_lasso_of_a_raw_table_ends_with_a_certificate():
     level = np.exp(rng.normal(0, 2, 400))
     people, income = np.round(1e6 * level), np.round(3e10 * level * np.exp(rng.normal(0, 0.4, 400)))
     X = np.column_stack([people, income, rng.uniform(0, 100, (400, 3)).round(1)])
-    model = LinearRegressor(regularizer="l1").fit(X, 1e9 * level + income)
+    model = rm.LinearRegressor(regularizer="l1").fit(X, 1e9 * level + income)
     assert model.result_.status == "converged"
 
 
 @pytest.mark.parametrize(
-    ("loss", "intercept"), [(Squared(), False), (Logistic(), True), (Hinge(), True), (SquaredHinge(), False)]
+    ("loss", "intercept"),
+    [(rm.Squared(), False), (rm.Logistic(), True), (rm.Hinge(), True), (rm.SquaredHinge(), False)],
 )
 def test_auto_minimizes_with_unpenalized_directions(loss, intercept):
-    reg = Equality(L2(), np.eye(1, 4))
+    reg = rm.Equality(rm.L2(), np.eye(1, 4))
     J = Problem(loss, reg, lam=0.1, intercept=intercept).objective()
-    result = minimize(J)
+    result = rm.minimize(J)
     assert result.status == "converged"
     # the same problem, with a column that is hardly penalized
-    nearly = Quadratic(np.diag([1e-9, 1.0, 1.0, 1.0]))
-    same = minimize(Objective(J.risk, nearly, 0.1), tol=1e-6)
+    nearly = rm.Quadratic(np.diag([1e-9, 1.0, 1.0, 1.0]))
+    same = rm.minimize(rm.Objective(J.risk, nearly, 0.1), tol=1e-6)
     assert result.lower <= same.value * (1 + 1e-6)
     assert result.value == pytest.approx(same.value, rel=2e-3)
 
@@ -356,18 +327,19 @@ def test_auto_minimizes_with_unpenalized_directions(loss, intercept):
 def test_a_start_without_second_derivatives_is_no_obstacle(shape, far):
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal(shape), np.resize([1.0, -1.0], shape[0])
-    J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), Elastic(0.3), 0.1)
-    assert minimize(J, InteriorPoint(), np.full(shape[1], far)).status == "converged"
+    J = rm.Objective(rm.linear_risk(X, y, rm.Logistic(), fit_intercept=True), rm.Elastic(0.3), 0.1)
+    assert rm.minimize(J, rm.InteriorPoint(), np.full(shape[1], far)).status == "converged"
 
 
 # ---------------------------------------------------------------- a sample of all combinations
 def regularizers(dim):
     weights, row = np.resize([0.5, 1.0, 2.0, 0.7], dim), np.resize([1.0, 1.0, 0.0, -1.0, 0.5], (1, dim))
     return [
-        L2(weights), L1(), Elastic(0.3), Box(L2()), Box(L1(), -1.0, 1.0), Quadratic(np.diag(weights) + 0.4),
-        QNorm(1.5, 2.0), Entropy(weights), Entropy(weights, balanced=True), GroupLasso(np.arange(dim) // 2),
-        GroupLasso(np.arange(dim) // 2, ridge=0.1), LinearConstraints(L2(), row, upper=-0.1),
-        LinearConstraints(L2(), 1e9 * row, upper=-1e8), Equality(L2(), row),
+        rm.L2(weights), rm.L1(), rm.Elastic(0.3), rm.Box(rm.L2()), rm.Box(rm.L1(), -1.0, 1.0),
+        rm.Quadratic(np.diag(weights) + 0.4), rm.QNorm(1.5, 2.0), rm.Entropy(weights),
+        rm.Entropy(weights, balanced=True), rm.GroupLasso(np.arange(dim) // 2),
+        rm.GroupLasso(np.arange(dim) // 2, ridge=0.1), rm.LinearConstraints(rm.L2(), row, upper=-0.1),
+        rm.LinearConstraints(rm.L2(), 1e9 * row, upper=-1e8), rm.Equality(rm.L2(), row),
     ]  # fmt: skip
 
 
@@ -376,8 +348,8 @@ def regularizers(dim):
 def test_any_combination_has_a_proof_or_a_refusal(seed):
     """Losses, regularizers, solvers, storages, units and starts, drawn at random."""
     rng = np.random.default_rng(seed)
-    losses = [loss for loss in LOSSES.values() if getattr(loss, "k", 1) in (None, 1)]
-    solvers = [None, *SOLVERS.values()]
+    losses = [loss for loss in rm.LOSSES.values() if getattr(loss, "k", 1) in (None, 1)]
+    solvers = [None, *rm.SOLVERS.values()]
     for _ in range(3):
         loss = losses[rng.integers(len(losses))]
         X, y, weights = problem(loss, n=12, seed=int(rng.integers(100)))
@@ -385,14 +357,14 @@ def test_any_combination_has_a_proof_or_a_refusal(seed):
         X = sp.csr_array(X) if rng.random() < 0.3 else X.astype(np.float32) if rng.random() < 0.4 else X
         risk = risk_of(loss, X, y, weights if rng.random() < 0.5 else None)
         regs = regularizers(risk.dim)
-        J = Objective(risk, regs[rng.integers(len(regs))], 10 ** rng.uniform(-3, 0))
+        J = rm.Objective(risk, regs[rng.integers(len(regs))], 10 ** rng.uniform(-3, 0))
         w0 = J.reg.prox(1e-3 * rng.standard_normal(risk.dim), 0.0) if rng.random() < 0.5 else None
         try:
-            result = minimize(J, solvers[rng.integers(len(solvers))], w0, max_iter=50)
+            result = rm.minimize(J, solvers[rng.integers(len(solvers))], w0, max_iter=50)
         except UnsupportedProblem as error:
             assert "\n" not in str(error)  # noqa: PT017
             continue
-        other = minimize(J, max_iter=50)
+        other = rm.minimize(J, max_iter=50)
         size = max(result.value, other.value)
         assert max(result.lower, other.lower) <= min(result.value, other.value) + 1e-9 * size
         at_zero = J.value(np.zeros(risk.dim))

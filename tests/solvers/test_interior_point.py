@@ -4,32 +4,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from helpers import Problem, labels
-from riskmin import (
-    L1,
-    Absolute,
-    Box,
-    Elastic,
-    EpsilonInsensitive,
-    Exponential,
-    Hinge,
-    Huber,
-    InteriorPoint,
-    Logistic,
-    MulticlassHinge,
-    Objective,
-    Poisson,
-    Quantile,
-    Smoothing,
-    Softmax,
-    Squared,
-    SquaredHinge,
-    linear_risk,
-    minimize,
-)
 
-LOSSES = [Hinge(), SquaredHinge(), Absolute(), Quantile(0.2), EpsilonInsensitive(0.3), Huber(), Squared()]
-SMOOTH = [Logistic(), Poisson(), Exponential()]
+LOSSES = [
+    rm.Hinge(),
+    rm.SquaredHinge(),
+    rm.Absolute(),
+    rm.Quantile(0.2),
+    rm.EpsilonInsensitive(0.3),
+    rm.Huber(),
+    rm.Squared(),
+]
+SMOOTH = [rm.Logistic(), rm.Poisson(), rm.Exponential()]
 
 
 def raw_table(seed, n=60, p=8):
@@ -44,9 +31,9 @@ def raw_table(seed, n=60, p=8):
 @pytest.mark.parametrize("loss", [*LOSSES, *SMOOTH], ids=repr)
 def test_the_optimum_equals_cvxpys(loss):
     k = [*LOSSES, *SMOOTH].index(loss)
-    reg = Box(Elastic(0.5, 0.8), -0.3, np.inf)
+    reg = rm.Box(rm.Elastic(0.5, 0.8), -0.3, np.inf)
     data = Problem(loss, reg, lam=0.05, n=30, p=5, weighted=True, intercept=bool(k % 2))
-    data.check(minimize(data.objective(), InteriorPoint(), tol=1e-8), tol=1e-8)
+    data.check(rm.minimize(data.objective(), rm.InteriorPoint(), tol=1e-8), tol=1e-8)
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, *SMOOTH], ids=repr)
@@ -56,20 +43,20 @@ def test_scales_of_columns_hardly_matter(loss):
     shape = [(60, 8), (12, 20)][k % 2]
     X, z = raw_table(k, *shape)
     y = labels(loss, z, np.random.default_rng(0))
-    risk = linear_risk(X, y, loss, fit_intercept=True)
-    result = minimize(Objective(risk, L1(), 1e-4), InteriorPoint(), tol=1e-3, max_iter=60)
+    risk = rm.linear_risk(X, y, loss, fit_intercept=True)
+    result = rm.minimize(rm.Objective(risk, rm.L1(), 1e-4), rm.InteriorPoint(), tol=1e-3, max_iter=60)
     assert result.status == "converged"
     assert result.lower <= result.value <= risk(np.zeros(shape[1]))[0] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("X", [np.eye(40)[:25], sp.eye_array(40, format="csr")[:25]], ids=["dense", "sparse"])
-@pytest.mark.parametrize("loss", [Absolute(), Squared(), Hinge()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Absolute(), rm.Squared(), rm.Hinge()], ids=repr)
 def test_weights_that_are_zero_at_the_minimum_are_zero(loss, X):
     y = np.where(np.arange(25) % 3 == 0, 2.0, -0.5)
     y = np.sign(y) if loss.task == "classification" else y
     # without coupling of the rows, w_i moves if the slope of row i at 0 exceeds lam
     lam = 1.5 / 25
-    result = minimize(Objective(linear_risk(X, y, loss), L1(), lam), InteriorPoint(), tol=1e-6)
+    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss), rm.L1(), lam), rm.InteriorPoint(), tol=1e-6)
     slopes = np.abs(loss.value_grad(np.zeros(25), y, np.full(25, 1 / 25))[1])
     assert result.status == "converged"
     np.testing.assert_array_equal(result.w[:25] != 0, slopes > lam)
@@ -79,32 +66,35 @@ def test_weights_that_are_zero_at_the_minimum_are_zero(loss, X):
 def test_many_small_weights_are_set_to_zero_together():
     rng = np.random.default_rng(0)
     X, z = rng.standard_normal((40, 300)), rng.standard_normal(40)
-    result = minimize(Objective(linear_risk(X, np.sign(z), Hinge()), L1(), 1e-3), InteriorPoint())
+    result = rm.minimize(
+        rm.Objective(rm.linear_risk(X, np.sign(z), rm.Hinge()), rm.L1(), 1e-3), rm.InteriorPoint()
+    )
     # a vertex of the polyhedron: at most one weight per row, and some slack at a gap of 0.1 %
     assert result.status == "converged"
     assert np.count_nonzero(result.w) <= 60
 
 
 # ---------------------------------------------------------------- several outputs
-@pytest.mark.parametrize(("loss", "size"), [(Softmax(), 5), (MulticlassHinge(), 5)])
+@pytest.mark.parametrize(("loss", "size"), [(rm.Softmax(), 5), (rm.MulticlassHinge(), 5)])
 def test_several_outputs_reach_the_optimum_of_cvxpy(loss, size):
     """The same optimum in any units, with intercepts: the penalty factors are those of scaled columns."""
     units = np.logspace(-size, size, 4)
-    data = Problem(loss, L1(), intercept=True)
+    data = Problem(loss, rm.L1(), intercept=True)
     # |w|_1 of the columns X s with the factors s is that of the columns X
-    risk = linear_risk(data.X * units + units, data.y, loss, fit_intercept=True)
-    J = Objective(risk, L1(np.repeat(units, 3)), data.lam)
+    risk = rm.linear_risk(data.X * units + units, data.y, loss, fit_intercept=True)
+    J = rm.Objective(risk, rm.L1(np.repeat(units, 3)), data.lam)
     data.check(
-        minimize(J, InteriorPoint() if loss.smooth else Smoothing(InteriorPoint()), tol=1e-4), tol=1e-4
+        rm.minimize(J, rm.InteriorPoint() if loss.smooth else rm.Smoothing(rm.InteriorPoint()), tol=1e-4),
+        tol=1e-4,
     )
 
 
-@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge()])
+@pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassHinge()])
 def test_several_outputs_need_few_steps_on_raw_tables(loss):
     """Columns of units from 1e-6 to 1e6, far from zero, at the defaults."""
     X = raw_table(1)[0]
     rng = np.random.default_rng(1)
     y = np.argmax((X - X.mean(0)) / (X.std(0) + 1e-300) @ rng.normal(size=(X.shape[1], 3)), axis=1)
-    result = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L1(), 1e-4))
+    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=True), rm.L1(), 1e-4))
     assert result.status == "converged"
     assert result.n_iter < 150

@@ -7,32 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L1,
-    Box,
-    Bundle,
-    Elastic,
-    Entropy,
-    Exponential,
-    Huber,
-    Logistic,
-    Objective,
-    OwlQn,
-    Poisson,
-    Processes,
-    ProximalGradient,
-    QNorm,
-    Squared,
-    SquaredHinge,
-    linear_risk,
-    minimize,
-)
 
 W = np.array([0.5, 1.0, 2.0, 0.7])
-SPARSE = [L1(), L1(W), Elastic(0.3), Elastic(2.0, W), Elastic(0.0)]
-OTHERS = [Box(L1(W), -1.0, 1.0), Box(Elastic(0.2), -0.5, 0.3), QNorm(1.5, 2.0), Entropy(1.0, True, True)]
-BOTH = [ProximalGradient(), OwlQn()]
+SPARSE = [rm.L1(), rm.L1(W), rm.Elastic(0.3), rm.Elastic(2.0, W), rm.Elastic(0.0)]
+OTHERS = [
+    rm.Box(rm.L1(W), -1.0, 1.0),
+    rm.Box(rm.Elastic(0.2), -0.5, 0.3),
+    rm.QNorm(1.5, 2.0),
+    rm.Entropy(1.0, True, True),
+]
+BOTH = [rm.ProximalGradient(), rm.OwlQn()]
 both_solvers = pytest.mark.parametrize("solver", BOTH, ids=repr)
 
 
@@ -40,15 +26,15 @@ both_solvers = pytest.mark.parametrize("solver", BOTH, ids=repr)
 def test_the_optimum_equals_cvxpys(reg):
     """Each with one of two losses; OwlQn is for the sparse ones."""
     k = [*SPARSE, *OTHERS].index(reg)
-    loss = Poisson() if k % 2 and reg in SPARSE else Logistic()
+    loss = rm.Poisson() if k % 2 and reg in SPARSE else rm.Logistic()
     data = Problem(loss, reg, lam=0.02, n=30, weighted=True, intercept=k % 3 == 0)
     for solver in BOTH if reg in SPARSE else BOTH[:1]:
-        data.check(minimize(data.objective(), solver, tol=1e-7), tol=1e-7)
+        data.check(rm.minimize(data.objective(), solver, tol=1e-7), tol=1e-7)
 
 
 @both_solvers
 def test_values_never_increase_and_a_resumed_run_is_bit_equal(solver):
-    J = Problem(Logistic(), Elastic(0.3), lam=0.02, intercept=True).objective()
+    J = Problem(rm.Logistic(), rm.Elastic(0.3), lam=0.02, intercept=True).objective()
     steps = list(islice(solver.iterates(J, np.ones(4)), 8))
     assert all(b.value <= a.value * (1 + 1e-12) for a, b in pairwise(steps))
     for it, after in pairwise(steps):
@@ -64,8 +50,8 @@ def test_the_weights_are_sparse(solver):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 200))
     y = np.sign(X[:, :3].sum(axis=1))
-    J = Objective(linear_risk(X, y, Logistic()), L1(), 0.05)
-    result = minimize(J, solver, tol=1e-6)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L1(), 0.05)
+    result = rm.minimize(J, solver, tol=1e-6)
     assert result.status == "converged"
     slopes = np.abs(J.risk(result.w)[1])
     assert 3 <= (result.w != 0).sum() < 40
@@ -77,9 +63,9 @@ def test_the_weights_are_sparse(solver):
 @both_solvers
 def test_data_in_other_processes(solver):
     """Rows in worker processes give the same weights."""
-    data = Problem(Huber(), Elastic(0.3), lam=0.02, intercept=True)
-    remote = data.objective(executor=Processes(n_workers=2), n_shards=3)
-    local_result, remote_result = (minimize(J, solver, tol=1e-8) for J in (data.objective(), remote))
+    data = Problem(rm.Huber(), rm.Elastic(0.3), lam=0.02, intercept=True)
+    remote = data.objective(executor=rm.Processes(n_workers=2), n_shards=3)
+    local_result, remote_result = (rm.minimize(J, solver, tol=1e-8) for J in (data.objective(), remote))
     np.testing.assert_allclose(local_result.w, remote_result.w, atol=1e-6)
 
 
@@ -87,11 +73,11 @@ def test_data_in_other_processes(solver):
 def test_data_of_another_library(solver):
     """All arrays stay in that library, and the weights agree."""
     torch = pytest.importorskip("torch")
-    for reg, intercept in ((L1(), True), (Elastic(0.3, W), False)):
-        data = Problem(Huber(), reg, lam=0.02, intercept=intercept)
-        one = minimize(data.objective(), solver, tol=1e-8)
+    for reg, intercept in ((rm.L1(), True), (rm.Elastic(0.3, W), False)):
+        data = Problem(rm.Huber(), reg, lam=0.02, intercept=intercept)
+        one = rm.minimize(data.objective(), solver, tol=1e-8)
         data.X = torch.tensor(data.X)
-        two = minimize(data.objective(), solver, torch.zeros(4, dtype=torch.float64), tol=1e-8)
+        two = rm.minimize(data.objective(), solver, torch.zeros(4, dtype=torch.float64), tol=1e-8)
         assert isinstance(two.w, torch.Tensor)
         assert two.status == "converged"
         np.testing.assert_allclose(one.w, two.w.numpy(), atol=1e-5)
@@ -104,28 +90,28 @@ def test_any_scale(seed, log_scale, solver):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((20, 3)) * 10.0**log_scale
     y = np.where(rng.random(20) > 0.5, 1.0, -1.0)
-    risk = linear_risk(X, y, SquaredHinge())
+    risk = rm.linear_risk(X, y, rm.SquaredHinge())
     lam = 10 ** rng.uniform(-2, 0) * np.abs(risk(np.zeros(3))[1]).max()
-    assert minimize(Objective(risk, L1(), lam), solver, tol=1e-6).status == "converged"
+    assert rm.minimize(rm.Objective(risk, rm.L1(), lam), solver, tol=1e-6).status == "converged"
 
 
 @both_solvers
 def test_exponentials_that_overflow(solver):
     """A start from which the first step overflows."""
-    J = Problem(Exponential(), Elastic(0.1), lam=0.1, n=30, units=10.0).objective()
-    result = minimize(J, solver, np.full(4, -1.0), tol=1e-6, max_iter=1000)
+    J = Problem(rm.Exponential(), rm.Elastic(0.1), lam=0.1, n=30, units=10.0).objective()
+    result = rm.minimize(J, solver, np.full(4, -1.0), tol=1e-6, max_iter=1000)
     assert result.lower <= result.value < np.inf
-    assert result.value <= 2 * minimize(J, Bundle(), tol=1e-3).value
+    assert result.value <= 2 * rm.minimize(J, rm.Bundle(), tol=1e-3).value
 
 
 @both_solvers
 def test_a_start_at_the_minimum(solver):
     """With lam so large that zero is optimal, and with a risk of zero."""
-    result = minimize(Problem(Squared(), L1(), lam=1e3).objective(), solver, tol=1e-9)
+    result = rm.minimize(Problem(rm.Squared(), rm.L1(), lam=1e3).objective(), solver, tol=1e-9)
     assert (result.status, result.n_iter) == ("converged", 1)
     assert not result.w.any()
-    zero_risk = Objective(linear_risk(np.eye(4), np.zeros(4), Squared()), L1(), 1.0)
-    assert minimize(zero_risk, solver, tol=1e-6).value == 0
+    zero_risk = rm.Objective(rm.linear_risk(np.eye(4), np.zeros(4), rm.Squared()), rm.L1(), 1.0)
+    assert rm.minimize(zero_risk, solver, tol=1e-6).value == 0
 
 
 @both_solvers
@@ -136,7 +122,7 @@ def test_a_user_risk_may_be_smooth(solver):
         def __call__(self, w):
             return float((w - 1) @ (w - 1)), 2 * (w - 1)
 
-    result = minimize(Objective(Own(), L1(), 0.5), solver, tol=1e-9)
+    result = rm.minimize(rm.Objective(Own(), rm.L1(), 0.5), solver, tol=1e-9)
     np.testing.assert_allclose(result.w, 0.75, atol=1e-6)
 
 
@@ -151,6 +137,8 @@ def test_sparse_classification_to_six_digits(solver, fraction):
     )
     X *= rng.uniform(0.1, 3, 300)
     y = np.where(X[:, :5].sum(axis=1) + rng.standard_normal(200) > 0, 1.0, -1.0)
-    risk = linear_risk(X, y, Logistic(), fit_intercept=True)
+    risk = rm.linear_risk(X, y, rm.Logistic(), fit_intercept=True)
     lam = fraction * np.abs(risk(np.zeros(300))[1]).max()
-    assert minimize(Objective(risk, L1(), lam), solver, tol=1e-6, max_iter=50_000).status == "converged"
+    assert (
+        rm.minimize(rm.Objective(risk, rm.L1(), lam), solver, tol=1e-6, max_iter=50_000).status == "converged"
+    )

@@ -7,48 +7,22 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+import riskmin as rm
 from everywhere import RemoteExecutor
 from helpers import Problem
-from riskmin import (
-    L1,
-    L2,
-    Absolute,
-    Bundle,
-    Elastic,
-    EpsilonInsensitive,
-    FBeta,
-    Hinge,
-    Iterate,
-    Newton,
-    Novelty,
-    Objective,
-    Ordinal,
-    OwlQn,
-    PairwiseHinge,
-    Prbep,
-    PrecisionAtK,
-    ProximalGradient,
-    Quantile,
-    RecallAtK,
-    RocArea,
-    Smoothing,
-    Threads,
-    linear_risk,
-    minimize,
-)
 from riskmin.testing import check_loss
 
 ROWS = [
-    Hinge(),
-    Hinge(margin=2.5),
-    Novelty(),
-    Absolute(),
-    Quantile(0.5),
-    Quantile(0.9),
-    EpsilonInsensitive(0.3),
+    rm.Hinge(),
+    rm.Hinge(margin=2.5),
+    rm.Novelty(),
+    rm.Absolute(),
+    rm.Quantile(0.5),
+    rm.Quantile(0.9),
+    rm.EpsilonInsensitive(0.3),
 ]
-PAIRS = [RocArea(), Ordinal(), Ordinal(((), (1.0,), (4.0, 2.0)))]
-each_kind = pytest.mark.parametrize("loss", [*ROWS, *PAIRS, Prbep()], ids=repr)
+PAIRS = [rm.RocArea(), rm.Ordinal(), rm.Ordinal(((), (1.0,), (4.0, 2.0)))]
+each_kind = pytest.mark.parametrize("loss", [*ROWS, *PAIRS, rm.Prbep()], ids=repr)
 
 
 def draw(loss, n, seed):
@@ -58,7 +32,7 @@ def draw(loss, n, seed):
         y = rng.standard_normal(n)
     if loss.task == "ordinal":
         y = rng.permutation(np.arange(n) % 3.0)
-    c = np.full(n, 1.0) if isinstance(loss, Prbep) else rng.uniform(0.2, 1.0, n)
+    c = np.full(n, 1.0) if isinstance(loss, rm.Prbep) else rng.uniform(0.2, 1.0, n)
     return 2 * rng.standard_normal(n), y, c / c.sum()
 
 
@@ -66,7 +40,7 @@ def draw(loss, n, seed):
 def program(loss, z, y, c, mu, center=None):
     """The smoothed loss by Clarabel, as a maximum over its multipliers."""
     n = len(z)
-    if isinstance(loss, RocArea | Ordinal):
+    if isinstance(loss, rm.RocArea | rm.Ordinal):
         i, j = np.nonzero(y[:, None] > y)
         p = c[i] * c[j]
         if getattr(loss, "costs", None):
@@ -74,7 +48,7 @@ def program(loss, z, y, c, mu, center=None):
         beta = cp.Variable(len(p))
         goal = cp.sum(cp.multiply(p / p.sum(), cp.multiply(beta, 1 - z[i] + z[j]) - mu / 2 * cp.square(beta)))
         return solved(goal, [beta >= 0, beta <= 1])
-    if isinstance(loss, Prbep):
+    if isinstance(loss, rm.Prbep):
         beta, positive = cp.Variable(n), (y > 0).astype(float)
         start = np.zeros(n) if center is None else -n / 2 * y * center
         goal = positive @ beta / positive.sum() - 2 / n * (y * z) @ beta
@@ -82,15 +56,19 @@ def program(loss, z, y, c, mu, center=None):
         return solved(goal - mu / n * cp.sum_squares(beta - start), limits)
     u, start = cp.Variable(n), np.zeros(n) if center is None else center / c
     lower, upper, conjugate = {
-        Hinge: lambda: (
+        rm.Hinge: lambda: (
             np.where(y > 0, -1.0, 0.0),
             np.where(y < 0, 1.0, 0.0),
             loss.margin * cp.multiply(y, u),
         ),
-        Novelty: lambda: (-np.ones(n), np.zeros(n), u),
-        Absolute: lambda: (-np.ones(n), np.ones(n), cp.multiply(y, u)),
-        Quantile: lambda: (np.full(n, -loss.level), np.full(n, 1 - loss.level), cp.multiply(y, u)),
-        EpsilonInsensitive: lambda: (-np.ones(n), np.ones(n), cp.multiply(y, u) + loss.epsilon * cp.abs(u)),
+        rm.Novelty: lambda: (-np.ones(n), np.zeros(n), u),
+        rm.Absolute: lambda: (-np.ones(n), np.ones(n), cp.multiply(y, u)),
+        rm.Quantile: lambda: (np.full(n, -loss.level), np.full(n, 1 - loss.level), cp.multiply(y, u)),
+        rm.EpsilonInsensitive: lambda: (
+            -np.ones(n),
+            np.ones(n),
+            cp.multiply(y, u) + loss.epsilon * cp.abs(u),
+        ),
     }[type(loss)]()
     goal = c @ (cp.multiply(z, u) - conjugate - mu / 2 * cp.square(u - start))
     return solved(goal, [u >= lower, u <= upper])
@@ -108,7 +86,7 @@ def test_smoothed_losses_are_the_maximum_over_their_multipliers(loss):
         z, y, c = draw(loss, n, n)
         value = loss.smoothed_value_grad(z, y, c, mu)[0]
         assert value == pytest.approx(program(loss, z, y, c, mu), abs=1e-8)
-        if isinstance(loss, RocArea | Ordinal):
+        if isinstance(loss, rm.RocArea | rm.Ordinal):
             continue
         center = loss.smoothed_value_grad(z + np.cos(np.arange(n)), y, c, mu)[1]
         value, _, _ = loss.smoothed_value_grad(z, y, c, mu, center)
@@ -120,7 +98,7 @@ def test_smoothed_losses_are_close_to_the_loss(loss):
     """l - mu D <= l_mu <= l, with D the largest half square of multipliers."""
     for seed in range(5):
         z, y, c = draw(loss, 30, seed)
-        D = 2 * min(np.sum(y > 0), np.sum(y < 0)) / 30 if isinstance(loss, Prbep) else 0.5
+        D = 2 * min(np.sum(y > 0), np.sum(y < 0)) / 30 if isinstance(loss, rm.Prbep) else 0.5
         unsmoothed, _ = loss.value_grad(z, y, c)
         for mu in (1e-8, 1e-3, 0.3, 10.0):
             value, _, offset = loss.smoothed_value_grad(z, y, c, mu)
@@ -140,7 +118,7 @@ def test_the_smoothed_gradient_is_lipschitz(loss):
             assert np.abs(two - one).sum() <= 4 * np.abs(u - z).max() / mu + 1e-12
 
 
-@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Absolute()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.RocArea(), rm.Prbep(), rm.Absolute()], ids=repr)
 def test_torch_agrees(loss):
     torch = pytest.importorskip("torch")
     z, y, c = draw(loss, 40, 3)
@@ -160,17 +138,17 @@ def test_the_multiplier_of_the_break_even_point_is_found(spread):
         y = rng.permutation(np.where(np.arange(n) < positives, 1.0, -1.0))
         z = spread * rng.standard_cauchy(n)
         for mu in (1e-9, 1e-3, 1e3):
-            value, dz, _ = Prbep().smoothed_value_grad(z, y, np.full(n, 1 / n), mu)
+            value, dz, _ = rm.Prbep().smoothed_value_grad(z, y, np.full(n, 1 / n), mu)
             beta = -0.5 * n * y * dz
             assert np.all(beta >= 0)
             assert np.all(beta <= 1)
             assert np.sum(beta[y > 0]) == pytest.approx(np.sum(beta[y < 0]), rel=1e-12)
-            unsmoothed, _ = Prbep().value_grad(z, y, np.full(n, 1 / n))
+            unsmoothed, _ = rm.Prbep().value_grad(z, y, np.full(n, 1 / n))
             rounding = 1e-12 * (1 + np.abs(z).max())
             assert unsmoothed - mu - rounding <= value <= unsmoothed + rounding
 
 
-@pytest.mark.parametrize("loss", [RocArea(), Ordinal(), PairwiseHinge()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.RocArea(), rm.Ordinal(), rm.PairwiseHinge()], ids=repr)
 @pytest.mark.parametrize("mu", [1e-4, 1e-8, 1e-12])
 def test_multipliers_are_exact_for_any_mu(loss, mu):
     """Scores in groups with gaps of order mu: many pairs are within mu, and all scores are far from zero."""
@@ -179,7 +157,7 @@ def test_multipliers_are_exact_for_any_mu(loss, mu):
         y = rng.permutation(np.arange(30) % 2) * 2.0 - 1
         z = 1 + rng.integers(0, 3, 30) + 0.5 * y + 2 * mu * rng.standard_normal(30)
         c = np.full(30, 1 / 30)
-        labels = np.column_stack([y, np.zeros(30)]) if isinstance(loss, PairwiseHinge) else y
+        labels = np.column_stack([y, np.zeros(30)]) if isinstance(loss, rm.PairwiseHinge) else y
         _, dz, offset = loss.smoothed_value_grad(z, labels, c, mu)
         lead = z[y < 0] - (z[y > 0, None] - 1)
         beta = np.clip(lead / mu, 0.0, 1.0) / lead.size
@@ -189,7 +167,7 @@ def test_multipliers_are_exact_for_any_mu(loss, mu):
 
 
 @dataclass(frozen=True)
-class WrongHessian(RocArea):
+class WrongHessian(rm.RocArea):
     def hessian(self, z, y, c, mu):
         correct = super().hessian(z, y, c, mu)
         return correct._replace(diagonal=1.01 * correct.diagonal)
@@ -201,14 +179,14 @@ def test_the_contract_checks_second_derivatives():
 
 
 # ---------------------------------------------------------------- the solver
-TABLES = [FBeta(2.0), PrecisionAtK(3), RecallAtK(5)]
+TABLES = [rm.FBeta(2.0), rm.PrecisionAtK(3), rm.RecallAtK(5)]
 
 
-@pytest.mark.parametrize("loss", [*ROWS, *PAIRS, Prbep(), *TABLES], ids=repr)
+@pytest.mark.parametrize("loss", [*ROWS, *PAIRS, rm.Prbep(), *TABLES], ids=repr)
 def test_the_certified_gap_contains_the_optimum(loss):
     """In each step; sums over rows have an intercept, with which novelty has no minimum but zero."""
-    data = Problem(loss, lam=0.05, n=24, intercept=loss.separable and loss != Novelty())
-    result = minimize(data.objective(), Smoothing(), tol=1e-4)
+    data = Problem(loss, lam=0.05, n=24, intercept=loss.separable and loss != rm.Novelty())
+    result = rm.minimize(data.objective(), rm.Smoothing(), tol=1e-4)
     data.check(result, tol=1e-4)
     for row in result.trace:
         assert row["lower"] <= data.optimum * (1 + 1e-8) <= row["value"] * (1 + 2e-8)
@@ -216,14 +194,18 @@ def test_the_certified_gap_contains_the_optimum(loss):
 
 @pytest.mark.parametrize(
     ("loss", "reg", "inner"),
-    [(RocArea(), L1(), ProximalGradient()), (Hinge(), Elastic(0.3), OwlQn()), (RocArea(), L1(), OwlQn())],
+    [
+        (rm.RocArea(), rm.L1(), rm.ProximalGradient()),
+        (rm.Hinge(), rm.Elastic(0.3), rm.OwlQn()),
+        (rm.RocArea(), rm.L1(), rm.OwlQn()),
+    ],
     ids=repr,
 )
 def test_with_nonsmooth_regularizers(loss, reg, inner):
     data = Problem(loss, reg, lam=0.05, n=24)
     # proximal steps are slow where the loss is linear between breakpoints
-    tol = 1e-3 if inner == ProximalGradient() else 1e-4
-    data.check(minimize(data.objective(), Smoothing(inner), tol=tol), tol=tol)
+    tol = 1e-3 if inner == rm.ProximalGradient() else 1e-4
+    data.check(rm.minimize(data.objective(), rm.Smoothing(inner), tol=tol), tol=tol)
 
 
 @dataclass(frozen=True)
@@ -232,13 +214,13 @@ class Once:
 
     def iterates(self, obj, w0):
         value, _, cut = obj(w0)
-        yield Iterate(w0, value, cut)
+        yield rm.Iterate(w0, value, cut)
 
 
-@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.RocArea(), rm.Prbep(), rm.Hinge()], ids=repr)
 def test_smoothing_ends_before_mu_underflows(loss):
     J = Problem(loss, lam=0.02).objective()
-    mus = [it.info["mu"] for it in islice(Smoothing(Once()).iterates(J, np.full(4, 0.3)), 200)]
+    mus = [it.info["mu"] for it in islice(rm.Smoothing(Once()).iterates(J, np.full(4, 0.3)), 200)]
     assert len(mus) < 60
     assert 1e-27 < mus[-1] / mus[0] < 1e-25
 
@@ -250,24 +232,26 @@ def large(loss, n=40, size=1.0, lam=0.02, **settings):
     score = X @ rng.standard_normal(4) + rng.standard_normal(n)
     y = np.digitize(score, [-0.7, 0.7]) if loss.task == "ordinal" else np.where(score > 0.5, 1.0, -1.0)
     data = settings.pop("store", np.asarray)(size * X)
-    return Objective(linear_risk(data, y.astype(float), loss, **settings), L2(), lam)
+    return rm.Objective(rm.linear_risk(data, y.astype(float), loss, **settings), rm.L2(), lam)
 
 
-@pytest.mark.parametrize(("loss", "solver"), [(RocArea(), Newton()), (Ordinal(), Smoothing())], ids=repr)
+@pytest.mark.parametrize(
+    ("loss", "solver"), [(rm.RocArea(), rm.Newton()), (rm.Ordinal(), rm.Smoothing())], ids=repr
+)
 def test_bounds_are_valid_for_tiny_mu(loss, solver):
     """Sums of multipliers are differences of scores divided by mu: their digits must not be lost."""
     J = large(loss, 60, size=100.0, lam=1e-3)
-    best = minimize(J, Bundle(), tol=1e-12).value
+    best = rm.minimize(J, rm.Bundle(), tol=1e-12).value
     for it in islice(solver.iterates(J, np.zeros(4)), 80):
         assert J.lower(it.cut) <= best * (1 + 1e-13)
 
 
 def test_a_resumed_run_goes_on_with_smaller_mu():
-    J = large(RocArea())
-    steps = list(islice(Smoothing().iterates(J, np.zeros(4)), 20))
-    best = minimize(J, Bundle(), tol=1e-7).value
+    J = large(rm.RocArea())
+    steps = list(islice(rm.Smoothing().iterates(J, np.zeros(4)), 20))
+    best = rm.minimize(J, rm.Bundle(), tol=1e-7).value
     for it, expected in list(pairwise(steps))[2::8]:
-        after = list(islice(Smoothing().resume(J, it.state()), 60))
+        after = list(islice(rm.Smoothing().resume(J, it.state()), 60))
         if expected.info["mu"] == it.info["mu"]:
             np.testing.assert_allclose(after[0].w, expected.w, atol=1e-7)
         mus = [it.info["mu"], *(step.info["mu"] for step in after)]
@@ -277,15 +261,15 @@ def test_a_resumed_run_goes_on_with_smaller_mu():
         assert all(J.lower(step.cut) <= best * (1 + 1e-12) for step in after)
 
 
-@pytest.mark.parametrize("loss", [RocArea(), Hinge()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.RocArea(), rm.Hinge()], ids=repr)
 def test_all_executors_and_libraries_give_the_same_fit(loss):
     torch = pytest.importorskip("torch")
     whole, *others = (
-        minimize(large(loss, **settings), Smoothing(), tol=1e-5)
+        rm.minimize(large(loss, **settings), rm.Smoothing(), tol=1e-5)
         for settings in (
             {},
             {"n_shards": 4},
-            {"executor": Threads(n_workers=2)},
+            {"executor": rm.Threads(n_workers=2)},
             {"n_shards": 3, "executor": RemoteExecutor()},
             {"store": torch.as_tensor},
         )

@@ -11,32 +11,9 @@ import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg as spl
 
-import riskmin
+import riskmin as rm
 from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, QUERIES, Problem, lengths
 from reference import optimum
-from riskmin import (
-    L1,
-    L2,
-    SOLVERS,
-    Auto,
-    Box,
-    Bundle,
-    Elastic,
-    Entropy,
-    Exponential,
-    Hinge,
-    Lbfgs,
-    Logistic,
-    Objective,
-    Poisson,
-    ProximalGradient,
-    QNorm,
-    Quadratic,
-    ScipyMinimizer,
-    Smoothing,
-    linear_risk,
-    minimize,
-)
 from riskmin.core import UnsupportedProblem
 
 
@@ -45,34 +22,34 @@ def regularizers(dim):
     """Regularizers for w of this length."""
     W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
     special = {
-        "L2": L2(),
-        "L1": L1(),
-        "Elastic": Elastic(0.3),
-        "nonnegative L2": Box(L2()),
-        "nonnegative L1": Box(L1()),
-        "boxed Elastic": Box(Elastic(0.2), -0.5, 0.3),
-        "boxed L1": Box(L1(), -1.0, 1.0),
-        "Quadratic": Quadratic(np.diag(W) + np.full((dim, dim), 0.4)),
-        "QNorm(1.5, 2)": QNorm(1.5, 2.0),
-        "QNorm(3, 1.5)": QNorm(3.0, 1.5),
-        "Entropy": Entropy(W),
-        "free Entropy": Entropy(1.0, normalized=False),
-        "balanced Entropy": Entropy(W, balanced=True),
-        "free balanced Entropy": Entropy(0.5, normalized=False, balanced=True),
+        "L2": rm.L2(),
+        "L1": rm.L1(),
+        "Elastic": rm.Elastic(0.3),
+        "nonnegative L2": rm.Box(rm.L2()),
+        "nonnegative L1": rm.Box(rm.L1()),
+        "boxed Elastic": rm.Box(rm.Elastic(0.2), -0.5, 0.3),
+        "boxed L1": rm.Box(rm.L1(), -1.0, 1.0),
+        "Quadratic": rm.Quadratic(np.diag(W) + np.full((dim, dim), 0.4)),
+        "QNorm(1.5, 2)": rm.QNorm(1.5, 2.0),
+        "QNorm(3, 1.5)": rm.QNorm(3.0, 1.5),
+        "Entropy": rm.Entropy(W),
+        "free Entropy": rm.Entropy(1.0, normalized=False),
+        "balanced Entropy": rm.Entropy(W, balanced=True),
+        "free balanced Entropy": rm.Entropy(0.5, normalized=False, balanced=True),
     }
     classes = {type(reg) for reg in special.values()}
-    others = {name: reg for name, reg in riskmin.REGULARIZERS.items() if type(reg) not in classes}
+    others = {name: reg for name, reg in rm.REGULARIZERS.items() if type(reg) not in classes}
     return special | others
 
 
 REGULARIZERS = regularizers(4)
 W, K = REGULARIZERS["Entropy"].prior, REGULARIZERS["Quadratic"].K
 VARIANTS = {
-    "weighted L2": L2(W),
-    "weighted L1": L1(W),
-    "weighted Elastic": Elastic(2.0, W),
-    "sparse Quadratic": Quadratic(sp.csr_array(K)),
-    "operator Quadratic": Quadratic(spl.aslinearoperator(K)),
+    "weighted L2": rm.L2(W),
+    "weighted L1": rm.L1(W),
+    "weighted Elastic": rm.Elastic(2.0, W),
+    "sparse Quadratic": rm.Quadratic(sp.csr_array(K)),
+    "operator Quadratic": rm.Quadratic(spl.aslinearoperator(K)),
 }
 # The methods of the papers are slow for small lam, as their theorems state; so are gradient steps.
 SETTINGS = {
@@ -86,7 +63,7 @@ SETTINGS = {
 }
 REFERENCE_ACCURACY = 2e-8
 """The accuracy of the reference optima."""
-NAMES = "|".join(n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterates"))
+NAMES = "|".join(n for n in dir(rm) if hasattr(getattr(rm, n), "iterates"))
 
 
 @cache
@@ -106,13 +83,13 @@ def reference(loss, name, lam, intercept):
     best = optimum(loss, J.reg.penalized_part, *data, lam, intercept, QUERIES, sequence_lengths)
     if np.isfinite(best):
         return best
-    return minimize(J, Auto() if intercept and loss in MANY_LOSSES else Bundle(), tol=1e-9).value
+    return rm.minimize(J, rm.Auto() if intercept and loss in MANY_LOSSES else rm.Bundle(), tol=1e-9).value
 
 
 def may_not_converge(solver, J):
     """Whether the solver may stall on nonsmooth losses: quasi-Newton methods, or too many proximal steps."""
-    chosen = solver.choose(J)[0] if isinstance(solver, Auto) else solver
-    return isinstance(chosen, (Lbfgs, ScipyMinimizer)) or chosen == Smoothing(ProximalGradient())
+    chosen = solver.choose(J)[0] if isinstance(solver, rm.Auto) else solver
+    return isinstance(chosen, (rm.Lbfgs, rm.ScipyMinimizer)) or chosen == rm.Smoothing(rm.ProximalGradient())
 
 
 def refusal(solver, J, reason):
@@ -129,10 +106,10 @@ def failure(solver, loss, name, intercept):
     """A description of what is wrong; None if the solver finds the optimum or raises an error with advice."""
     lam, tol = SETTINGS.get(solver, (0.05, 1e-6))
     _, J = objective(loss, name, lam, intercept)
-    if (reason := SOLVERS[solver].supports(J)) is not None:
-        return refusal(SOLVERS[solver], J, reason)
-    may_stall = not loss.smooth and may_not_converge(SOLVERS[solver], J)  # the status then reports it
-    result = minimize(J, SOLVERS[solver], tol=tol, max_iter=50 if may_stall else 5000)
+    if (reason := rm.SOLVERS[solver].supports(J)) is not None:
+        return refusal(rm.SOLVERS[solver], J, reason)
+    may_stall = not loss.smooth and may_not_converge(rm.SOLVERS[solver], J)  # the status then reports it
+    result = rm.minimize(J, rm.SOLVERS[solver], tol=tol, max_iter=50 if may_stall else 5000)
     best = reference(loss, name, lam, intercept)
     slack = REFERENCE_ACCURACY * (1 + best)
     if not result.lower <= best + slack:
@@ -159,32 +136,34 @@ def failures(solver, cases):
     return results
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", rm.SOLVERS)
 def test_every_regularizer(solver):
     """Alternating with and without an intercept, for a loss that is smooth and one that is not."""
-    losses = itertools.cycle([(Hinge(), False), (Logistic(), True), (Hinge(), True), (Logistic(), False)])
+    losses = itertools.cycle(
+        [(rm.Hinge(), False), (rm.Logistic(), True), (rm.Hinge(), True), (rm.Logistic(), False)]
+    )
     cases = [(loss, name, b) for name, (loss, b) in zip(REGULARIZERS, losses, strict=False)]
     assert failures(solver, cases) == {}
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", rm.SOLVERS)
 def test_other_scores_are_refused_in_the_words_of_supports(solver):
     """Several scores per row, and losses that are no sums over rows."""
     for k, (loss, name) in enumerate(itertools.product((MANY_LOSSES[0], LIST_LOSSES[0]), REGULARIZERS)):
         _, J = objective(loss, name, 0.1, loss is MANY_LOSSES[0] and k % 2 == 0)
-        if (reason := SOLVERS[solver].supports(J)) is not None:
-            assert refusal(SOLVERS[solver], J, reason) is None
+        if (reason := rm.SOLVERS[solver].supports(J)) is not None:
+            assert refusal(rm.SOLVERS[solver], J, reason) is None
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", rm.SOLVERS)
 def test_every_variant_of_a_regularizer(solver):
-    losses = [Hinge(), Logistic(), Poisson()]
+    losses = [rm.Hinge(), rm.Logistic(), rm.Poisson()]
     assert failures(solver, itertools.product(losses, VARIANTS, (False, True))) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", rm.SOLVERS)
 def test_nondecomposable_losses(solver):
     """Each with one regularizer, alternating with and without an intercept."""
     pairs = zip(LIST_LOSSES, itertools.cycle(REGULARIZERS), strict=False)
@@ -209,7 +188,7 @@ def test_every_loss(loss):
     step = 5 if all(type(other) is not type(loss) for other in EVERY[:k]) else 10
     names = list(REGULARIZERS)[k % step :: step]
     cases = [(loss, name, (i + k // 2) % 2 == 1) for i, name in enumerate(names)]
-    results = {solver: failures(solver, cases) for solver in SOLVERS}
+    results = {solver: failures(solver, cases) for solver in rm.SOLVERS}
     assert {solver: messages for solver, messages in results.items() if messages} == {}
 
 
@@ -219,16 +198,17 @@ def test_exponentials_never_raise():
     rng = np.random.default_rng(0)
     X, y = 30 * rng.standard_normal((20, 4)), np.where(rng.random(20) > 0.5, 1.0, -1.0)
     for name in ("L2", "L1", "free Entropy", "free balanced Entropy", "QNorm(3, 1.5)"):
-        J = Objective(linear_risk(X, y, Exponential()), REGULARIZERS[name], 1e-3)
-        for solver in SOLVERS.values():
+        J = rm.Objective(rm.linear_risk(X, y, rm.Exponential()), REGULARIZERS[name], 1e-3)
+        for solver in rm.SOLVERS.values():
             if solver.supports(J) is None:
-                result = minimize(J, solver, tol=1e-6, max_iter=30)
+                result = rm.minimize(J, solver, tol=1e-6, max_iter=30)
                 assert 0 <= result.lower <= result.value
                 assert result.gap <= 1e-6 * result.value or result.status != "converged"
 
 
 @pytest.mark.parametrize(
-    "reg", [Quadratic(np.eye(40)), Quadratic(sp.eye_array(40)), L1(np.ones(500)), Entropy(np.ones(99))]
+    "reg",
+    [rm.Quadratic(np.eye(40)), rm.Quadratic(sp.eye_array(40)), rm.L1(np.ones(500)), rm.Entropy(np.ones(99))],
 )
 def test_reprs_in_messages_are_one_line(reg):
     assert "\n" not in repr(reg)

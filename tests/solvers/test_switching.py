@@ -7,23 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L2,
-    Absolute,
-    Bundle,
-    Cut,
-    DualCoordinateAscent,
-    Hinge,
-    Iterate,
-    Lbfgs,
-    Logistic,
-    Newton,
-    Objective,
-    Switching,
-    linear_risk,
-    minimize,
-)
 
 
 def hard(sparse=False):
@@ -31,7 +16,7 @@ def hard(sparse=False):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 5))
     y = np.where(X[:, 0] + rng.standard_normal(120) > 0, 1.0, -1.0)
-    return Objective(linear_risk(sp.csr_array(X) if sparse else X, y, Hinge()), L2(), 1e-5)
+    return rm.Objective(rm.linear_risk(sp.csr_array(X) if sparse else X, y, rm.Hinge()), rm.L2(), 1e-5)
 
 
 @dataclass(frozen=True)
@@ -47,8 +32,8 @@ class Falls:
         for k in range(self.rows):
             obj.count.calls += 1
             # not a cut of the risk, which is not checked here
-            cut = Cut(zero, value * (1 - 0.9 * self.factor**k))
-            yield Iterate(w0, value, cut, {})
+            cut = rm.Cut(zero, value * (1 - 0.9 * self.factor**k))
+            yield rm.Iterate(w0, value, cut, {})
 
 
 def switched(solver, obj, max_iterates=200):
@@ -59,53 +44,55 @@ def switched(solver, obj, max_iterates=200):
 
 def test_it_switches_after_a_stall_and_not_during_fast_progress():
     obj = hard()
-    stalls = Switching(Falls(0.999), Bundle(), passes_per_digit=8.0)
+    stalls = rm.Switching(Falls(0.999), rm.Bundle(), passes_per_digit=8.0)
     assert 2 <= switched(stalls, obj) <= 8
-    fast = Switching(Falls(0.1), Bundle(), passes_per_digit=8.0)
+    fast = rm.Switching(Falls(0.1), rm.Bundle(), passes_per_digit=8.0)
     assert switched(fast, obj, 14) is None
     # 10 passes per digit: worth switching to a solver that needs one, but not to one that needs 100
     slow = Falls(10**-0.1)
-    assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=1.0), obj) is not None
-    assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=100.0), obj, 60) is None
+    assert switched(rm.Switching(slow, rm.Bundle(), tol=1e-6, passes_per_digit=1.0), obj) is not None
+    assert switched(rm.Switching(slow, rm.Bundle(), tol=1e-6, passes_per_digit=100.0), obj, 60) is None
 
 
 @pytest.mark.parametrize(
-    ("loss", "intercept"), [(Hinge(), True), (Hinge(), False), (Absolute(), True)], ids=repr
+    ("loss", "intercept"), [(rm.Hinge(), True), (rm.Hinge(), False), (rm.Absolute(), True)], ids=repr
 )
 def test_dual_ascent_stays_where_the_bound_rises_before_the_gap_falls(loss, intercept):
     """With fewer rows than columns the gap is nearly J for many epochs, and then falls fast."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 200))
     y = np.where(X[:, 0] + rng.standard_normal(60) > 0, 1.0, -1.0)
-    obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-6)
-    result = minimize(obj, Switching(DualCoordinateAscent(), Newton(), tol=1e-6), tol=1e-6)
+    obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), rm.L2(), 1e-6)
+    result = rm.minimize(obj, rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), tol=1e-6), tol=1e-6)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0}
 
 
 def test_a_first_solver_that_ends_is_followed_by_the_second():
     obj = hard()
-    assert switched(Switching(Falls(0.1, rows=3), Bundle()), obj) == 3
-    assert switched(Switching(Falls(0.1, rows=0), Bundle()), obj) == 0
+    assert switched(rm.Switching(Falls(0.1, rows=3), rm.Bundle()), obj) == 3
+    assert switched(rm.Switching(Falls(0.1, rows=0), rm.Bundle()), obj) == 0
 
 
 def test_it_reaches_the_optimum_with_valid_bounds():
     obj = hard()
-    best = minimize(obj, Bundle(), tol=1e-8).value
-    result = minimize(obj, Switching(DualCoordinateAscent(), Newton(), tol=1e-7), tol=1e-7)
+    best = rm.minimize(obj, rm.Bundle(), tol=1e-8).value
+    result = rm.minimize(obj, rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), tol=1e-7), tol=1e-7)
     assert result.status == "converged"
     assert result.value == pytest.approx(best, rel=1e-6)
     assert [row["solver"] for row in result.trace] == sorted(row["solver"] for row in result.trace)
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
     assert all(row["lower"] <= best * (1 + 1e-6) for row in result.trace)
-    first_alone = minimize(obj, DualCoordinateAscent(), tol=1e-7, max_iter=30)
+    first_alone = rm.minimize(obj, rm.DualCoordinateAscent(), tol=1e-7, max_iter=30)
     assert result.n_iter < first_alone.trace[-1]["epochs"]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_bounds_never_decrease_after_the_switch(sparse):
     obj = hard(sparse)
-    steps = list(islice(Switching(DualCoordinateAscent(), Newton(), 1e-6).iterates(obj, np.zeros(5)), 20))
+    steps = list(
+        islice(rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), 1e-6).iterates(obj, np.zeros(5)), 20)
+    )
     bounds = [obj.lower(it.cut) for it in steps if it.info["solver"] == 2]
     assert len(bounds) > 3
     assert np.all(np.diff(bounds) >= 0)
@@ -114,7 +101,7 @@ def test_bounds_never_decrease_after_the_switch(sparse):
 
 def test_a_resumed_run_continues_across_the_switch():
     obj = hard()
-    solver = Switching(DualCoordinateAscent(), Newton(), tol=1e-6)
+    solver = rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), tol=1e-6)
     steps = list(islice(solver.iterates(obj, np.zeros(5)), 12))
     switch = next(k for k, it in enumerate(steps) if it.info["solver"] == 2)
     assert 1 < switch < 10
@@ -129,9 +116,9 @@ def test_a_resumed_run_continues_across_the_switch():
 
 
 def test_solvers_without_a_warm_start_or_a_state():
-    obj = Problem(Logistic(), lam=0.05).objective()
-    result = minimize(
-        obj, Switching(Falls(1.0, rows=8), Lbfgs(), passes_per_digit=8.0), tol=1e-9, max_iter=200
+    obj = Problem(rm.Logistic(), lam=0.05).objective()
+    result = rm.minimize(
+        obj, rm.Switching(Falls(1.0, rows=8), rm.Lbfgs(), passes_per_digit=8.0), tol=1e-9, max_iter=200
     )
     assert result.trace[-1]["solver"] == 2
-    assert next(Switching(Falls(1.0), Lbfgs()).iterates(obj, np.zeros(4))).state is None
+    assert next(rm.Switching(Falls(1.0), rm.Lbfgs()).iterates(obj, np.zeros(4))).state is None

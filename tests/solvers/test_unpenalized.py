@@ -8,22 +8,9 @@ import scipy.optimize
 import scipy.sparse
 import statsmodels.api as sm
 
-from riskmin import (
-    L2,
-    LOSSES,
-    Box,
-    Entropy,
-    GroupLasso,
-    LinearClassifier,
-    LinearConstraints,
-    LinearRegressor,
-    certify,
-    linear_risk,
-    load_model,
-    save_model,
-)
+import riskmin as rm
 
-CONCORDANT = {name: loss for name, loss in LOSSES.items() if np.isfinite(loss.self_concordance)}
+CONCORDANT = {name: loss for name, loss in rm.LOSSES.items() if np.isfinite(loss.self_concordance)}
 
 
 def rows(loss, n, seed, units=(1e-6, 1.0, 1e6)):
@@ -67,7 +54,7 @@ def test_third_derivatives_are_bounded_by_second_ones(name):
 @pytest.mark.parametrize("name", sorted(CONCORDANT))
 def test_every_bound_is_below_the_minimum(name, fit_intercept):
     """In each step from zero, on few rows with large leverage."""
-    make = LinearClassifier if name in ("logistic", "softmax") else LinearRegressor
+    make = rm.LinearClassifier if name in ("logistic", "softmax") else rm.LinearRegressor
     for seed in range(2):
         X, y, weight = rows(name, 40, seed, units=(1.0, 1.0, 1.0))
         X -= [0.0, 0.0 if fit_intercept else 1e3, 0.0]
@@ -78,7 +65,7 @@ def test_every_bound_is_below_the_minimum(name, fit_intercept):
         Z = (X - X.mean(0)) / X.std(0) if fit_intercept else X
         Z = np.column_stack([np.ones(40), Z]) if fit_intercept else Z
         k = {"softmax": 3, "multivariate_squared": 2}.get(name, 1)
-        direct = linear_risk(Z, y, name, sample_weight=weight)
+        direct = rm.linear_risk(Z, y, name, sample_weight=weight)
         best = scipy.optimize.minimize(direct, np.zeros(Z.shape[1] * k), jac=True, tol=1e-9).fun
         assert result.value == pytest.approx(best, rel=1e-7, abs=1e-9)
         assert all(row["lower"] <= best * (1 + 1e-9) + 1e-12 for row in result.trace)
@@ -87,7 +74,7 @@ def test_every_bound_is_below_the_minimum(name, fit_intercept):
 @pytest.mark.parametrize("name", ["squared", "logistic", "poisson"])
 def test_estimators_agree_with_statsmodels(name, tmp_path):
     X, y, weight = rows(name, 120, 3)
-    make = LinearClassifier if name == "logistic" else LinearRegressor
+    make = rm.LinearClassifier if name == "logistic" else rm.LinearRegressor
     model = make(name, alpha=0, tol=1e-11).fit(X, y, weight)
     Z = sm.add_constant((X - X.mean(0)) / X.std(0))
     family = {"squared": "Gaussian", "logistic": "Binomial", "poisson": "Poisson"}[name]
@@ -98,8 +85,8 @@ def test_estimators_agree_with_statsmodels(name, tmp_path):
     errors = model.summary(X, y, weight).std_err[1:] * X.std(0)
     np.testing.assert_allclose(errors, theirs.bse[1:], rtol=1e-5)
     assert model.gap_ <= 1e-10 * model.objective_ + 1e-12
-    save_model(model, tmp_path / "m")
-    assert certify(load_model(tmp_path / "m"), X, y, sample_weight=weight).status == "certified"
+    rm.save_model(model, tmp_path / "m")
+    assert rm.certify(rm.load_model(tmp_path / "m"), X, y, sample_weight=weight).status == "certified"
     sparse = scipy.sparse.csr_array(X)
     same = make(name, alpha=0.0, standardize=True, tol=1e-11).fit(sparse, y, weight)
     np.testing.assert_allclose(same.coef_, model.coef_, rtol=1e-6)
@@ -108,8 +95,8 @@ def test_estimators_agree_with_statsmodels(name, tmp_path):
 def test_columns_that_depend_on_each_other_have_a_minimum():
     X, y, _ = rows("squared", 60, 0, units=(1.0, 1.0, 1.0))
     D = np.column_stack([X, X[:, 0] - X[:, 1], np.ones(60)])
-    ours = LinearRegressor("squared", alpha=0, tol=1e-9).fit(D, y)
-    plain = LinearRegressor("squared", alpha=0, tol=1e-9).fit(X, y)
+    ours = rm.LinearRegressor("squared", alpha=0, tol=1e-9).fit(D, y)
+    plain = rm.LinearRegressor("squared", alpha=0, tol=1e-9).fit(X, y)
     assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-9)
     assert ours.gap_ <= 1e-9 * ours.objective_
 
@@ -127,7 +114,9 @@ def test_dependent_columns_have_weights_of_minimum_norm(store, units, fit_interc
     for X in (wide, tall):
         y, c = rng.standard_normal(len(X)), rng.integers(0, 3, len(X)) + 0.0
         for weight in (None, c):
-            model = LinearRegressor("squared", alpha=0, fit_intercept=fit_intercept).fit(store(X), y, weight)
+            model = rm.LinearRegressor("squared", alpha=0, fit_intercept=fit_intercept).fit(
+                store(X), y, weight
+            )
             root = np.sqrt(np.ones(len(X)) if weight is None else weight)
             mean = np.average(np.c_[X, y], axis=0, weights=root**2) * fit_intercept
             A, b = X - mean[:-1], y - mean[-1]
@@ -138,8 +127,8 @@ def test_dependent_columns_have_weights_of_minimum_norm(store, units, fit_interc
 
 def test_likelihoods_have_weights_of_minimum_norm():
     X, y, _ = rows("logistic", 60, 0, units=(1.0, 1.0, 1.0))
-    plain = LinearClassifier("logistic", alpha=0, tol=1e-10).fit(X, y)
-    doubled = LinearClassifier("logistic", alpha=0, tol=1e-10).fit(np.column_stack([X, 2 * X[:, 0]]), y)
+    plain = rm.LinearClassifier("logistic", alpha=0, tol=1e-10).fit(X, y)
+    doubled = rm.LinearClassifier("logistic", alpha=0, tol=1e-10).fit(np.column_stack([X, 2 * X[:, 0]]), y)
     w = np.ravel(plain.coef_)
     np.testing.assert_allclose(np.ravel(doubled.coef_), [w[0] / 5, w[1], w[2], 2 * w[0] / 5], rtol=1e-5)
 
@@ -151,18 +140,18 @@ def test_several_targets_are_those_of_lstsq(shape, fit_intercept):
     n, p, k = shape
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((n, p)) + 2, rng.standard_normal((n, k)) - 3
-    model = LinearRegressor("squared", alpha=0, fit_intercept=fit_intercept).fit(X, Y)
+    model = rm.LinearRegressor("squared", alpha=0, fit_intercept=fit_intercept).fit(X, Y)
     A, B = (Z - Z.mean(axis=0) * fit_intercept for Z in (X, Y))
     assert model.result_.status == "converged"
     np.testing.assert_allclose(model.coef_.T, np.linalg.lstsq(A, B, rcond=None)[0], atol=1e-9)
-    assert certify(model, X, Y).status == "certified"
+    assert rm.certify(model, X, Y).status == "certified"
 
 
 def test_memory_is_that_of_the_rows():
     """No matrix of n x n entries: for 20 000 rows it would have 3 gigabytes."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 4))
-    model = LinearRegressor("squared", alpha=0)
+    model = rm.LinearRegressor("squared", alpha=0)
     tracemalloc.start()
     try:
         model.fit(X, X[:, 0] + rng.standard_normal(20_000))
@@ -174,17 +163,17 @@ def test_memory_is_that_of_the_rows():
 @pytest.mark.parametrize(
     "reg",
     [
-        Box(L2(), -np.inf),
-        LinearConstraints(L2(), [[1.0, -1.0]]),
-        Entropy(normalized=False, balanced=True),
-        GroupLasso([0, 1]),
+        rm.Box(rm.L2(), -np.inf),
+        rm.LinearConstraints(rm.L2(), [[1.0, -1.0]]),
+        rm.Entropy(normalized=False, balanced=True),
+        rm.GroupLasso([0, 1]),
         "l1",
         "qnorm:q=1.2",
     ],
 )
 def test_penalties_without_a_domain_are_left_out(reg):
     X = np.random.default_rng(0).normal(size=(30, 2))
-    model = LinearRegressor("squared", alpha=0, regularizer=reg, tol=1e-9).fit(X, X @ [1.0, -2.0] + 0.5)
+    model = rm.LinearRegressor("squared", alpha=0, regularizer=reg, tol=1e-9).fit(X, X @ [1.0, -2.0] + 0.5)
     np.testing.assert_allclose(model.coef_, [1.0, -2.0], atol=1e-6)
 
 
@@ -219,7 +208,7 @@ def test_bounds_of_dependent_columns(case):
         y[-3:] = 1e5, 2e5, 3e5
     elif case == "constant":
         X = np.c_[x, np.full(60, 0.1)]
-    model = LinearRegressor("squared", alpha=0, fit_intercept=intercept, tol=1e-6).fit(X, y, c)
+    model = rm.LinearRegressor("squared", alpha=0, fit_intercept=intercept, tol=1e-6).fit(X, y, c)
     result = model.result_
     # least squares in exact arithmetic, up to the last digits: columns that are orthogonal to each other
     root = np.sqrt(c / c.sum())

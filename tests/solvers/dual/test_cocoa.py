@@ -7,34 +7,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L2,
-    Bundle,
-    DualCoordinateAscent,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    Novelty,
-    Objective,
-    Processes,
-    Quantile,
-    Squared,
-    SquaredHinge,
-    Switching,
-    Threads,
-    as_matrix,
-    linear_risk,
-    minimize,
-    path,
-)
 from riskmin.core import Cut, Shard, ShardCache
 from riskmin.executors.base import Executor, SerialExecutor
 
 slow = pytest.mark.slow
-QUICK = [Hinge(), Logistic(), EpsilonInsensitive(0.2)]
-OTHERS = [SquaredHinge(), Huber(), Quantile(0.9), Novelty(), Squared()]
+QUICK = [rm.Hinge(), rm.Logistic(), rm.EpsilonInsensitive(0.2)]
+OTHERS = [rm.SquaredHinge(), rm.Huber(), rm.Quantile(0.9), rm.Novelty(), rm.Squared()]
 each_loss = pytest.mark.parametrize(
     "loss", [*QUICK, *(pytest.param(loss, marks=slow) for loss in OTHERS)], ids=repr
 )
@@ -75,12 +55,12 @@ def remote(data, n_shards=3, executor=None):
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_bounds_never_decrease_and_cuts_are_valid(loss, n_shards):
     rng = np.random.default_rng(0)
-    reg = L2() if n_shards == 1 else L2(np.array([0.5, 2.0, 1.0, 3.0]))
+    reg = rm.L2() if n_shards == 1 else rm.L2(np.array([0.5, 2.0, 1.0, 3.0]))
     data = Problem(loss, reg, n=30, weighted=True)
     obj, c = remote(data, n_shards), data.weights / data.weights.sum()
     points = [rng.standard_normal(4) * size for size in (0.1, 1.0, 10.0) for _ in range(5)]
     risks = [obj.risk(v)[0] for v in points]
-    steps = list(islice(DualCoordinateAscent(local_epochs=1).iterates(obj, np.zeros(4)), 12))
+    steps = list(islice(rm.DualCoordinateAscent(local_epochs=1).iterates(obj, np.zeros(4)), 12))
     assert all(bound(obj, b.cut) >= bound(obj, a.cut) * (1 - 1e-12) - 1e-12 for a, b in pairwise(steps))
     assert bound(obj, steps[-1].cut) > bound(obj, steps[0].cut)
     for it in steps:
@@ -97,10 +77,10 @@ def test_bounds_never_decrease_and_cuts_are_valid(loss, n_shards):
 @pytest.mark.parametrize("n_shards", [1, 7, 30])
 def test_the_optimum_equals_cvxpys(loss, n_shards):
     data = Problem(loss, lam=0.5 if n_shards == 30 else 0.05, n=30, weighted=True)
-    result = minimize(remote(data, n_shards), DualCoordinateAscent(), tol=1e-6, max_iter=3000)
+    result = rm.minimize(remote(data, n_shards), rm.DualCoordinateAscent(), tol=1e-6, max_iter=3000)
     data.check(result, tol=1e-6)
     assert "sigma" in result.trace[-1]
-    assert "sigma" not in minimize(data.objective(), DualCoordinateAscent()).trace[-1]
+    assert "sigma" not in rm.minimize(data.objective(), rm.DualCoordinateAscent()).trace[-1]
 
 
 def same(one, other):
@@ -111,30 +91,30 @@ def same(one, other):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
 def test_lost_caches_and_threads_do_not_change_the_bits(loss):
     runs, data = [], Problem(loss, lam=0.05, n=30, weighted=True)
-    for executor in (RemoteShards(), ForgetfulShards(), Threads(n_workers=2)):
+    for executor in (RemoteShards(), ForgetfulShards(), rm.Threads(n_workers=2)):
         obj = remote(data, executor=executor)
         obj = replace(obj, risk=replace(obj.risk, rows=None))
-        runs.append(list(islice(DualCoordinateAscent().iterates(obj, np.zeros(4)), 8)))
+        runs.append(list(islice(rm.DualCoordinateAscent().iterates(obj, np.zeros(4)), 8)))
     assert same(runs[0], runs[1])
     assert same(runs[0], runs[2])
 
 
 @slow
 def test_processes_give_the_same_bits():
-    data = Problem(Logistic(), lam=1e-3, n=200, p=10, sparse=True)
+    data = Problem(rm.Logistic(), lam=1e-3, n=200, p=10, sparse=True)
     one, other = (
-        islice(DualCoordinateAscent().iterates(remote(data, 5, executor), np.zeros(10)), 12)
-        for executor in (RemoteShards(), Processes(n_workers=2))
+        islice(rm.DualCoordinateAscent().iterates(remote(data, 5, executor), np.zeros(10)), 12)
+        for executor in (RemoteShards(), rm.Processes(n_workers=2))
     )
     assert same(one, other)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
 def test_a_resumed_run_is_bit_equal(loss):
-    obj, solver = remote(Problem(loss, n=30, weighted=True)), DualCoordinateAscent(local_epochs=1)
+    obj, solver = remote(Problem(loss, n=30, weighted=True)), rm.DualCoordinateAscent(local_epochs=1)
     steps = list(islice(solver.iterates(obj, np.ones(4)), 20))
     for k in (0, 1, 14):
         saved = {name: np.atleast_1d(np.array(a)) for name, a in steps[k].state().items()}
@@ -142,7 +122,7 @@ def test_a_resumed_run_is_bit_equal(loss):
 
 
 def test_a_run_is_resumed_with_rows_moved():
-    data, solver = Problem(Hinge(), n=30, weighted=True), DualCoordinateAscent()
+    data, solver = Problem(rm.Hinge(), n=30, weighted=True), rm.DualCoordinateAscent()
     there, here = remote(data), data.objective()
     for source, target in ((there, here), (here, there)):
         last = list(islice(solver.iterates(source, np.zeros(4)), 8))[-1]
@@ -153,7 +133,9 @@ def test_a_run_is_resumed_with_rows_moved():
 # ---------------------------------------------------------------- rows of all kinds
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array, sp.csc_array, np.asfortranarray])
 @pytest.mark.parametrize(
-    "loss", [Hinge(), *(pytest.param(loss, marks=slow) for loss in (Logistic(), Quantile(0.3)))], ids=repr
+    "loss",
+    [rm.Hinge(), *(pytest.param(loss, marks=slow) for loss in (rm.Logistic(), rm.Quantile(0.3)))],
+    ids=repr,
 )
 def test_zero_rows_empty_shards_and_zero_weights(loss, store):
     data = Problem(loss, lam=0.03, p=3)
@@ -164,25 +146,27 @@ def test_zero_rows_empty_shards_and_zero_weights(loss, store):
     stored.X, stored.weights = store(data.X), data.weights
     obj = remote(stored, n_shards=8)
     shards = obj.risk.executor.shards
-    shards.insert(1, Shard(as_matrix(store(data.X[:0])), data.y[:0], np.zeros(0), ShardCache()))
-    data.check(minimize(obj, DualCoordinateAscent(), tol=1e-6))
+    shards.insert(1, Shard(rm.as_matrix(store(data.X[:0])), data.y[:0], np.zeros(0), ShardCache()))
+    data.check(rm.minimize(obj, rm.DualCoordinateAscent(), tol=1e-6))
 
 
 def test_rows_of_zeros_only():
-    risk = linear_risk(np.zeros((4, 2)), [1.0, -1, 1, -1], Hinge(), executor=RemoteShards(), n_shards=2)
-    assert minimize(Objective(risk, L2(), 0.05), DualCoordinateAscent(), tol=1e-9).value == 1.0
+    risk = rm.linear_risk(np.zeros((4, 2)), [1.0, -1, 1, -1], rm.Hinge(), executor=RemoteShards(), n_shards=2)
+    assert rm.minimize(rm.Objective(risk, rm.L2(), 0.05), rm.DualCoordinateAscent(), tol=1e-9).value == 1.0
 
 
 # ---------------------------------------------------------------- with other components
 def test_paths_and_switching():
-    obj = remote(Problem(Hinge(), n=30, weighted=True), n_shards=4)
+    obj = remote(Problem(rm.Hinge(), n=30, weighted=True), n_shards=4)
     lams = [1.0, 0.1, 0.01]
-    runs = path(obj.risk, L2(), lams, solver=DualCoordinateAscent(), tol=1e-5)
+    runs = rm.path(obj.risk, rm.L2(), lams, solver=rm.DualCoordinateAscent(), tol=1e-5)
     for result, lam in zip(runs, lams, strict=True):
         assert result.status == "converged"
-        exact = minimize(replace(obj, lam=lam), Bundle(), tol=1e-8)
+        exact = rm.minimize(replace(obj, lam=lam), rm.Bundle(), tol=1e-8)
         assert result.value == pytest.approx(exact.value, rel=2e-5)
-    switching = Switching(DualCoordinateAscent(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
-    result = minimize(replace(obj, lam=1e-4), switching, tol=1e-7)
+    switching = rm.Switching(
+        rm.DualCoordinateAscent(local_epochs=1), rm.Bundle(), tol=1e-7, passes_per_digit=0.1
+    )
+    result = rm.minimize(replace(obj, lam=1e-4), switching, tol=1e-7)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}

@@ -7,43 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L1,
-    L2,
-    AcceleratedGradient,
-    Box,
-    CoordinateDescent,
-    Elastic,
-    Entropy,
-    Exponential,
-    Hinge,
-    Huber,
-    Logistic,
-    Newton,
-    Objective,
-    Poisson,
-    Prbep,
-    QNorm,
-    Quadratic,
-    RocArea,
-    SmoothedHinge,
-    Smoothing,
-    Squared,
-    linear_risk,
-    minimize,
-)
 
 W = np.array([0.5, 1.0, 2.0, 0.7])
 REGULARIZERS = [
-    L2(W),
-    L1(W),
-    Elastic(0.3),
-    Box(L1(W), -1.0, 1.0),
-    Box(L2()),
-    Quadratic(np.diag(W) + 0.4),
-    QNorm(1.5, 2.0),
-    Entropy(1.0, True, True),
+    rm.L2(W),
+    rm.L1(W),
+    rm.Elastic(0.3),
+    rm.Box(rm.L1(W), -1.0, 1.0),
+    rm.Box(rm.L2()),
+    rm.Quadratic(np.diag(W) + 0.4),
+    rm.QNorm(1.5, 2.0),
+    rm.Entropy(1.0, True, True),
 ]
 
 
@@ -61,12 +37,12 @@ def test_the_rate_of_the_theorem(seed, gamma_u, gamma_d, strong):
     n, p = 20, 6
     X = rng.standard_normal((n, p)) * 10 ** rng.uniform(-1.5, 0.5, p)
     y, lam = X @ rng.standard_normal(p) + rng.standard_normal(n), 10 ** rng.uniform(-4, 0)
-    J = Objective(linear_risk(X, y, Squared()), L2() if strong else L1(), lam)
-    star = minimize(J, CoordinateDescent(), tol=1e-12)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Squared()), rm.L2() if strong else rm.L1(), lam)
+    star = rm.minimize(J, rm.CoordinateDescent(), tol=1e-12)
     L = float(np.linalg.eigvalsh(X.T @ X / n)[-1])
     w0 = rng.standard_normal(p)
     distance_sq = float((w0 - star.w) @ (w0 - star.w))
-    steps = islice(AcceleratedGradient(gamma_u, gamma_d).iterates(J, w0), 1, 50)
+    steps = islice(rm.AcceleratedGradient(gamma_u, gamma_d).iterates(J, w0), 1, 50)
     for k, it in enumerate(steps, start=1):
         if not np.array_equal(it.state()["start"], w0):
             break  # a restart begins another run
@@ -84,8 +60,10 @@ def test_strong_convexity_gives_a_linear_rate():
     """The gap decreases by a constant factor, determined by the square root of the condition number."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, 10)) * np.geomspace(1, 0.05, 10)
-    J = Objective(linear_risk(X, X.sum(axis=1) + rng.standard_normal(100), Squared()), L2(), 0.01)
-    gaps = [it.value - J.lower(it.cut) for it in islice(AcceleratedGradient().iterates(J, np.zeros(10)), 121)]
+    J = rm.Objective(rm.linear_risk(X, X.sum(axis=1) + rng.standard_normal(100), rm.Squared()), rm.L2(), 0.01)
+    gaps = [
+        it.value - J.lower(it.cut) for it in islice(rm.AcceleratedGradient().iterates(J, np.zeros(10)), 121)
+    ]
     assert gaps[60] < 1e-4 * gaps[0]
     assert gaps[120] < 1e-4 * gaps[60]
 
@@ -93,49 +71,51 @@ def test_strong_convexity_gives_a_linear_rate():
 # ---------------------------------------------------------------- optima
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_optima(reg):
-    case = Problem(Logistic(), reg, 0.1, weighted=True, n=30)
-    case.check(minimize(case.objective(), AcceleratedGradient(), tol=1e-6))
+    case = Problem(rm.Logistic(), reg, 0.1, weighted=True, n=30)
+    case.check(rm.minimize(case.objective(), rm.AcceleratedGradient(), tol=1e-6))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("loss", [Logistic(), Poisson()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Logistic(), rm.Poisson()], ids=repr)
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_more_optima(loss, reg):
     case = Problem(loss, reg, 0.02, weighted=True, intercept=True, n=30)
-    case.check(minimize(case.objective(), AcceleratedGradient(), tol=1e-7), tol=1e-7)
+    case.check(rm.minimize(case.objective(), rm.AcceleratedGradient(), tol=1e-7), tol=1e-7)
 
 
 @pytest.mark.parametrize(
     ("loss", "reg", "intercept"),
     [
-        (SmoothedHinge(1e-3), L1(), True),
-        (SmoothedHinge(1e-3), Elastic(0.3), False),
-        (Huber(0.05), L2(), True),
+        (rm.SmoothedHinge(1e-3), rm.L1(), True),
+        (rm.SmoothedHinge(1e-3), rm.Elastic(0.3), False),
+        (rm.Huber(0.05), rm.L2(), True),
     ],
     ids=repr,
 )
 def test_nearly_nonsmooth_losses(loss, reg, intercept):
     """Where the risk is linear, curvature is only rounding error and must not raise L, nor lead to cycles."""
     case = Problem(loss, reg, 0.1, n=30, intercept=intercept)
-    case.check(minimize(case.objective(), AcceleratedGradient(), tol=1e-4, max_iter=3000), tol=1e-4)
+    case.check(rm.minimize(case.objective(), rm.AcceleratedGradient(), tol=1e-4, max_iter=3000), tol=1e-4)
 
 
 def test_it_stalls_at_full_accuracy():
     """With a tolerance below rounding error, it ends by itself near the optimum."""
-    J = Problem(Logistic(), lam=0.5, n=30, intercept=True).objective()
-    result = minimize(J, AcceleratedGradient(), tol=1e-300, max_iter=5000)
+    J = Problem(rm.Logistic(), lam=0.5, n=30, intercept=True).objective()
+    result = rm.minimize(J, rm.AcceleratedGradient(), tol=1e-300, max_iter=5000)
     assert result.status == "stalled"
     assert result.gap <= 1e-10 * result.value
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Logistic(), rm.Squared()], ids=repr)
 def test_a_gap_is_proved_at_a_small_lam(loss):
     """At lam = 1e-6, as in section 5.5.3 of paper D: the optimum is that of Newton's method."""
     rng = np.random.default_rng(8)
     X = rng.standard_normal((200, 10)) * np.logspace(0, -1, 10)
     z = X @ rng.standard_normal(10) + rng.standard_normal(200)
-    J = Objective(linear_risk(X, np.sign(z) if loss.task == "classification" else z, loss), L2(), 1e-6)
-    result, star = minimize(J, AcceleratedGradient(), tol=1e-4), minimize(J, Newton(), tol=1e-9)
+    J = rm.Objective(
+        rm.linear_risk(X, np.sign(z) if loss.task == "classification" else z, loss), rm.L2(), 1e-6
+    )
+    result, star = rm.minimize(J, rm.AcceleratedGradient(), tol=1e-4), rm.minimize(J, rm.Newton(), tol=1e-9)
     assert result.status == star.status == "converged"
     assert result.gap <= 1e-4 * result.value
     assert result.lower <= star.value * (1 + 1e-9)
@@ -147,37 +127,37 @@ def test_a_gap_of_a_smoothed_loss_is_proved_at_a_small_lam():
     rng = np.random.default_rng(9)
     X, y = rng.standard_normal((150, 6)), np.repeat([1.0, -1.0], [40, 110])
     X[:40, :2] += 0.7
-    J = Objective(linear_risk(X, y, RocArea()), L2(), 1e-6)
-    result = minimize(J, Smoothing(inner=AcceleratedGradient()), tol=1e-2)
+    J = rm.Objective(rm.linear_risk(X, y, rm.RocArea()), rm.L2(), 1e-6)
+    result = rm.minimize(J, rm.Smoothing(inner=rm.AcceleratedGradient()), tol=1e-2)
     assert result.status == "converged"
-    assert result.lower <= minimize(J, Newton(), tol=1e-6).value <= result.value * (1 + 1e-6)
+    assert result.lower <= rm.minimize(J, rm.Newton(), tol=1e-6).value <= result.value * (1 + 1e-6)
 
 
 def test_exponentials_do_not_overflow():
     rng = np.random.default_rng(0)
     X, y = 30 * rng.standard_normal((20, 4)), np.where(rng.random(20) > 0.5, 1.0, -1.0)
-    J = Objective(linear_risk(X, y, Exponential()), L2(), 1e-3)
-    result = minimize(J, AcceleratedGradient(), tol=1e-4, max_iter=50)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Exponential()), rm.L2(), 1e-3)
+    result = rm.minimize(J, rm.AcceleratedGradient(), tol=1e-4, max_iter=50)
     assert 0 <= result.lower <= result.value < np.inf
 
 
 def test_a_start_outside_the_domain_is_projected():
-    J = Problem(Logistic(), Box(L2(), -0.1, 0.1)).objective()
-    assert np.isfinite(next(AcceleratedGradient().iterates(J, np.full(4, 9.0))).value)
+    J = Problem(rm.Logistic(), rm.Box(rm.L2(), -0.1, 0.1)).objective()
+    assert np.isfinite(next(rm.AcceleratedGradient().iterates(J, np.full(4, 9.0))).value)
 
 
 # ---------------------------------------------------------------- nonsmooth losses
 @pytest.mark.parametrize(
     ("loss", "reg", "intercept"),
     [
-        (Hinge(), L2(), True),
-        (Hinge(), Elastic(0.3), True),
-        (RocArea(), L2(), False),
-        (Prbep(), L2(), False),
+        (rm.Hinge(), rm.L2(), True),
+        (rm.Hinge(), rm.Elastic(0.3), True),
+        (rm.RocArea(), rm.L2(), False),
+        (rm.Prbep(), rm.L2(), False),
     ],
     ids=repr,
 )
 def test_smoothed_losses_are_certified(loss, reg, intercept):
     case = Problem(loss, reg, 0.5, n=30, intercept=intercept)
-    solver = Smoothing(inner=AcceleratedGradient())
-    case.check(minimize(case.objective(), solver, tol=1e-3, max_iter=1000), tol=1e-3)
+    solver = rm.Smoothing(inner=rm.AcceleratedGradient())
+    case.check(rm.minimize(case.objective(), solver, tol=1e-3, max_iter=1000), tol=1e-3)

@@ -7,16 +7,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 
-from riskmin import (
-    L2,
-    DualConjugateGradient,
-    DualGaussSeidel,
-    Objective,
-    Quadratic,
-    Squared,
-    linear_risk,
-    minimize,
-)
+import riskmin as rm
 from riskmin.testing import check_solver
 
 RNG = np.random.default_rng(4)
@@ -35,16 +26,16 @@ def system(K):
 
 
 def objective(reg, form=np.asarray):
-    return Objective(linear_risk(form(X), Y, Squared(), sample_weight=C), reg, LAM)
+    return rm.Objective(rm.linear_risk(form(X), Y, rm.Squared(), sample_weight=C), reg, LAM)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize(
     ("reg", "K"),
     [
-        (L2(), np.eye(D)),
-        (L2(np.arange(1.0, D + 1)), np.diag(np.arange(1.0, D + 1))),
-        (Quadratic(METRIC), METRIC),
+        (rm.L2(), np.eye(D)),
+        (rm.L2(np.arange(1.0, D + 1)), np.diag(np.arange(1.0, D + 1))),
+        (rm.Quadratic(METRIC), METRIC),
     ],
     ids=["L2", "weighted L2", "K"],
 )
@@ -56,7 +47,7 @@ def test_iterates_are_those_of_the_textbook_with_a_symmetric_gauss_seidel_precon
     r = b - A @ beta
     z = np.linalg.solve(M, r)
     p = z.copy()
-    for it in islice(DualConjugateGradient().iterates(objective(reg, form), np.zeros(D)), 6):
+    for it in islice(rm.DualConjugateGradient().iterates(objective(reg, form), np.zeros(D)), 6):
         w = -np.linalg.solve(K, X.T @ (root * beta)) / LAM
         np.testing.assert_allclose(it.w, w, rtol=1e-6, atol=1e-8)
         step = (r @ z) / (p @ A @ p)
@@ -73,19 +64,19 @@ def test_the_error_falls_as_the_theorem_says(preconditioned):
     M = low @ np.diag(1 / np.diag(A)) @ low.T if preconditioned else np.eye(N)
     values = scipy.linalg.eigh(A, M, eigvals_only=True)
     rate = (np.sqrt(values[-1] / values[0]) - 1) / (np.sqrt(values[-1] / values[0]) + 1)
-    obj = objective(L2())
-    best = minimize(obj, tol=1e-12).value
-    steps = list(islice(DualConjugateGradient(preconditioned).iterates(obj, np.zeros(D)), 12))
+    obj = objective(rm.L2())
+    best = rm.minimize(obj, tol=1e-12).value
+    steps = list(islice(rm.DualConjugateGradient(preconditioned).iterates(obj, np.zeros(D)), 12))
     dual = np.array([it.cut.b - it.cut.a @ it.cut.a / (2 * LAM) for it in steps])
     error = np.sqrt(2 * np.maximum(best - dual, 0.0))
     assert (error <= 2 * rate ** np.arange(len(error)) * error[0] + 1e-6 * np.sqrt(best)).all()
 
 
 def test_the_optimum_is_that_of_the_normal_equations():
-    obj, c = objective(L2()), C / C.sum()
+    obj, c = objective(rm.L2()), C / C.sum()
     w = np.linalg.solve(X.T @ (c[:, None] * X) + LAM * np.eye(D), X.T @ (c * Y))
-    for solver in (DualConjugateGradient(), DualConjugateGradient(preconditioned=False)):
-        result = minimize(obj, solver, tol=1e-9)
+    for solver in (rm.DualConjugateGradient(), rm.DualConjugateGradient(preconditioned=False)):
+        result = rm.minimize(obj, solver, tol=1e-9)
         assert result.status == "converged"
         np.testing.assert_allclose(result.w, w, rtol=1e-3, atol=1e-5)
     assert result.n_iter <= D + 3  # A is the identity plus a matrix of rank D
@@ -94,12 +85,12 @@ def test_the_optimum_is_that_of_the_normal_equations():
 def test_the_preconditioner_saves_steps_on_wide_data():
     rng = np.random.default_rng(5)
     wide = rng.standard_normal((60, 200)) * np.geomspace(0.1, 10, 60)[:, None]
-    obj = Objective(linear_risk(wide, rng.standard_normal(60), Squared()), L2(), LAM)
-    solvers = DualConjugateGradient(), DualConjugateGradient(preconditioned=False), DualGaussSeidel()
-    fast, plain, rows = (minimize(obj, solver, tol=1e-6).n_iter for solver in solvers)
+    obj = rm.Objective(rm.linear_risk(wide, rng.standard_normal(60), rm.Squared()), rm.L2(), LAM)
+    solvers = rm.DualConjugateGradient(), rm.DualConjugateGradient(preconditioned=False), rm.DualGaussSeidel()
+    fast, plain, rows = (rm.minimize(obj, solver, tol=1e-6).n_iter for solver in solvers)
     assert 4 * fast < plain
     assert fast < rows
 
 
 def test_steps_without_a_preconditioner_meet_the_contract_of_solvers():
-    check_solver(DualConjugateGradient(preconditioned=False))
+    check_solver(rm.DualConjugateGradient(preconditioned=False))

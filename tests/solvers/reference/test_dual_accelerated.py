@@ -7,34 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L2,
-    Absolute,
-    Bmrm,
-    DualAccelerated,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    LineSearchBmrm,
-    Novelty,
-    Objective,
-    Quantile,
-    SmoothedHinge,
-    linear_risk,
-    minimize,
-)
 from riskmin.numerics.projections import project
 
-PLAIN = DualAccelerated(restart=np.inf)
+PLAIN = rm.DualAccelerated(restart=np.inf)
 LOSSES = [
-    Hinge(),
-    Hinge(margin=2.5),
-    Absolute(),
-    Quantile(level=0.9),
-    EpsilonInsensitive(epsilon=0.2),
-    Huber(delta=0.3),
-    SmoothedHinge(mu=0.5),
+    rm.Hinge(),
+    rm.Hinge(margin=2.5),
+    rm.Absolute(),
+    rm.Quantile(level=0.9),
+    rm.EpsilonInsensitive(epsilon=0.2),
+    rm.Huber(delta=0.3),
+    rm.SmoothedHinge(mu=0.5),
 ]
 
 
@@ -77,7 +62,7 @@ def test_restarts_keep_the_order_of_the_number_of_steps(loss, seed, restart):
     J, c = case.objective(), case.weights / case.weights.sum()
     dual = loss.interval_conjugate(case.y)
     D = 0.5 * float(c @ (dual.upper - dual.lower) ** 2)
-    steps, best, restarts, A = DualAccelerated(restart).iterates(J, np.zeros(4)), np.inf, 0, 0.0
+    steps, best, restarts, A = rm.DualAccelerated(restart).iterates(J, np.zeros(4)), np.inf, 0, 0.0
     for k, it in enumerate(islice(steps, 100)):
         restarts, A = restarts + (it.info["A"] < A), it.info["A"]
         best = min(best, it.value)
@@ -91,13 +76,13 @@ def test_restarts_keep_the_order_of_the_number_of_steps(loss, seed, restart):
 def test_faster_than_line_search_bmrm_on_its_worst_case():
     """On the four points of theorem 2, ls-bmrm has a gap of order 1 / k, and this method one of 1 / k^2."""
     X, y = np.array([[-1.0], [-0.5], [0.5], [1.0]]), np.array([-1.0, -1.0, 1.0, 1.0])
-    J = Objective(linear_risk(X, y, Hinge()), L2(), 1 / 16)
+    J = rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L2(), 1 / 16)
     L = 10 / 16 / (1 / 16)
     for k, it in enumerate(islice(PLAIN.iterates(J, np.zeros(1)), 1, 200), start=1):
         assert it.value >= 1 / 8 * (1 - 1e-12)
         assert it.value - J.lower(it.cut) <= 6 * L * 0.5 / (k + 1) ** 2
     k = 500
-    slow = min(it.value for it in islice(LineSearchBmrm().iterates(J, np.zeros(1)), k)) - 1 / 8
+    slow = min(it.value for it in islice(rm.LineSearchBmrm().iterates(J, np.zeros(1)), k)) - 1 / 8
     fast = min(it.value for it in islice(PLAIN.iterates(J, np.zeros(1)), k)) - 1 / 8
     assert slow > 0.05 / k
     assert fast < 0.02 * slow
@@ -108,19 +93,19 @@ def test_faster_than_bmrm_on_its_worst_case(n):
     """The example of theorem 5, on which qp-bmrm has a gap of 1 / (2 k) for n steps."""
     sign = np.where(np.arange(1, n + 1) % 2, -1.0, 1.0)
     X = sign[:, None] * np.hstack([np.full((n, 1), np.sqrt(n)), n * np.eye(n)])
-    J = Objective(linear_risk(X, sign, Hinge()), L2(), 1.0)
+    J = rm.Objective(rm.linear_risk(X, sign, rm.Hinge()), rm.L2(), 1.0)
     D, L = 0.5, smoothness_constant(X, np.full(n, 1 / n), 1.0)
     assert pytest.approx(2 * n) == L
     for k, it in enumerate(islice(PLAIN.iterates(J, np.zeros(n + 1)), 1, 3 * n), start=1):
         assert it.value - J.lower(it.cut) <= 6 * L * D / (k + 1) ** 2 + 1e-13
-    result = minimize(J, DualAccelerated(), tol=1e-6)
+    result = rm.minimize(J, rm.DualAccelerated(), tol=1e-6)
     assert result.value == pytest.approx(1 / (4 * n), rel=1e-6)
-    slow = minimize(J, Bmrm(), np.eye(n + 1)[0] / np.sqrt(n), tol=1e-6)
+    slow = rm.minimize(J, rm.Bmrm(), np.eye(n + 1)[0] / np.sqrt(n), tol=1e-6)
     assert slow.value == pytest.approx(result.value, rel=1e-5)
 
 
 # ---------------------------------------------------------------- optima
-SETTINGS = [{"intercept": True}, {"sparse": True}, {"intercept": True, "reg": L2([0.5, 1.0, 2.0, 0.7])}]
+SETTINGS = [{"intercept": True}, {"sparse": True}, {"intercept": True, "reg": rm.L2([0.5, 1.0, 2.0, 0.7])}]
 """In turns, one for each loss."""
 
 
@@ -128,18 +113,18 @@ SETTINGS = [{"intercept": True}, {"sparse": True}, {"intercept": True, "reg": L2
 def test_optima(loss, settings):
     """With weights, some of them zero."""
     case = drawn(loss, 0.2, **settings)
-    case.check(minimize(case.objective(), DualAccelerated(), tol=1e-7, max_iter=5000), tol=1e-7)
+    case.check(rm.minimize(case.objective(), rm.DualAccelerated(), tol=1e-7, max_iter=5000), tol=1e-7)
 
 
 def test_high_accuracy():
     """Rounding neither stops the run early nor invalidates its bounds."""
-    case = drawn(Hinge(), 0.2, intercept=True)
-    case.check(minimize(case.objective(), DualAccelerated(), tol=1e-10, max_iter=5000), tol=1e-10)
+    case = drawn(rm.Hinge(), 0.2, intercept=True)
+    case.check(rm.minimize(case.objective(), rm.DualAccelerated(), tol=1e-10, max_iter=5000), tol=1e-10)
 
 
 def test_rows_without_labels():
-    J = Objective(linear_risk(np.ones((1, 1)), None, Novelty()), L2(), 2.0)
-    assert minimize(J, DualAccelerated(), tol=1e-8).value == pytest.approx(0.75, rel=1e-8)
+    J = rm.Objective(rm.linear_risk(np.ones((1, 1)), None, rm.Novelty()), rm.L2(), 2.0)
+    assert rm.minimize(J, rm.DualAccelerated(), tol=1e-8).value == pytest.approx(0.75, rel=1e-8)
 
 
 # ---------------------------------------------------------------- projections

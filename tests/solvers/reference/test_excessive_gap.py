@@ -6,19 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from riskmin import (
-    L2,
-    ChainMaxMargin,
-    ExcessiveGap,
-    FBeta,
-    Hinge,
-    MulticlassHinge,
-    Objective,
-    Quadratic,
-    RocArea,
-    linear_risk,
-    minimize,
-)
+import riskmin as rm
 
 RNG = np.random.default_rng(5)
 K, LENGTHS, LAM = 3, [3, 2, 4, 1], 0.3
@@ -28,7 +16,7 @@ SIGNS = np.where(X[:, 0] + 0.5 * RNG.standard_normal(N) > 0, 1.0, -1.0)
 
 
 def chains(lam=LAM):
-    return Objective(linear_risk(X, Y, ChainMaxMargin(), lengths=LENGTHS, n_outputs=K), L2(), lam)
+    return rm.Objective(rm.linear_risk(X, Y, rm.ChainMaxMargin(), lengths=LENGTHS, n_outputs=K), rm.L2(), lam)
 
 
 def written_out(risk):
@@ -73,7 +61,7 @@ def test_steps_are_those_of_the_method_with_all_label_sequences_written_out():
     sequences = written_out(obj.risk)
     a, b = expectations(sequences, gibbs(sequences, np.zeros(obj.risk.dim), 0.0))
     w, x, v, A = -a / LAM, (a, b), (a, b), 0.0
-    for iterate in islice(ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 40):
+    for iterate in islice(rm.ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 40):
         L = iterate.info["L"]
         step = (1 / L + np.sqrt(1 / L**2 + 4 * A / L)) / 2
         share, A = step / (A + step), A + step
@@ -93,7 +81,7 @@ def test_gap_falls_as_the_theorem_says(lam):
     d = np.mean(LENGTHS) * np.log(K)
     diameters = [np.linalg.norm(phi[:, None] - phi[None], axis=2).max() for phi, _ in written_out(obj.risk)]
     L = max(diameters) ** 2 / (4 * lam)
-    for k, iterate in enumerate(islice(ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 80)):
+    for k, iterate in enumerate(islice(rm.ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 80)):
         gap = iterate.value - obj.lower(iterate.cut)
         assert gap <= d / iterate.info["A"] * (1 + 1e-9)
         assert 1 / iterate.info["A"] <= 6 * L / (k + 1) ** 2
@@ -101,17 +89,17 @@ def test_gap_falls_as_the_theorem_says(lam):
 
 @pytest.mark.parametrize(
     ("loss", "labels"),
-    [(FBeta(), SIGNS), (Hinge(), SIGNS), (RocArea(), SIGNS), (MulticlassHinge(), Y)],
+    [(rm.FBeta(), SIGNS), (rm.Hinge(), SIGNS), (rm.RocArea(), SIGNS), (rm.MulticlassHinge(), Y)],
     ids=lambda value: type(value).__name__,
 )
 def test_the_excessive_gap_condition_holds_with_the_prox_function_of_each_loss(loss, labels):
     """lam Omega(w) + R_mu(w) <= D for mu = 1 / A, and the optimum is that of another solver."""
-    risk = linear_risk(X, labels, loss)
-    obj = Objective(risk, Quadratic(np.eye(risk.dim) + 0.3), 0.1)
-    best = minimize(obj, tol=1e-9).value
-    result = minimize(obj, ExcessiveGap(), tol=1e-2, max_iter=3000)
+    risk = rm.linear_risk(X, labels, loss)
+    obj = rm.Objective(risk, rm.Quadratic(np.eye(risk.dim) + 0.3), 0.1)
+    best = rm.minimize(obj, tol=1e-9).value
+    result = rm.minimize(obj, rm.ExcessiveGap(), tol=1e-2, max_iter=3000)
     assert result.status == "converged"
     assert result.lower <= best * (1 + 1e-9) <= result.value * (1 + 2e-9)
-    for iterate in islice(ExcessiveGap().iterates(obj, np.zeros(risk.dim)), 20):
-        smoothed = linear_risk(X, labels, loss.smoothed(1 / iterate.info["A"]))(iterate.w)[0]
+    for iterate in islice(rm.ExcessiveGap().iterates(obj, np.zeros(risk.dim)), 20):
+        smoothed = rm.linear_risk(X, labels, loss.smoothed(1 / iterate.info["A"]))(iterate.w)[0]
         assert smoothed + obj.lam * obj.reg.value(iterate.w) <= obj.lower(iterate.cut) + 1e-9 * best

@@ -5,32 +5,19 @@ from itertools import islice
 import numpy as np
 import pytest
 
+import riskmin as rm
 from helpers import Problem
-from riskmin import (
-    L1,
-    L2,
-    AcceleratedGradient,
-    ChainMaxMargin,
-    DualAccelerated,
-    Elastic,
-    EpsilonInsensitive,
-    ExcessiveGap,
-    Hinge,
-    Logistic,
-    RocArea,
-    Smoothing,
-)
 
-RESTARTED = DualAccelerated(restart=4.0)
+RESTARTED = rm.DualAccelerated(restart=4.0)
 CASES = [
     *(
-        (AcceleratedGradient(), Problem(Logistic(), reg, 0.02, n=30, intercept=True, weighted=True), 10)
-        for reg in (L2(), L1(), Elastic(0.3))
+        (rm.AcceleratedGradient(), Problem(rm.Logistic(), reg, 0.02, n=30, intercept=True, weighted=True), 10)
+        for reg in (rm.L2(), rm.L1(), rm.Elastic(0.3))
     ),
-    (Smoothing(inner=AcceleratedGradient()), Problem(RocArea(), lam=0.05), 10),
-    (RESTARTED, Problem(Hinge(), lam=0.05, n=30, weighted=True), 70),
-    (RESTARTED, Problem(EpsilonInsensitive(0.2), lam=0.05, n=30, intercept=True, weighted=True), 70),
-    (ExcessiveGap(), Problem(ChainMaxMargin(), lam=0.3, n=10, p=2), 12),
+    (rm.Smoothing(inner=rm.AcceleratedGradient()), Problem(rm.RocArea(), lam=0.05), 10),
+    (RESTARTED, Problem(rm.Hinge(), lam=0.05, n=30, weighted=True), 70),
+    (RESTARTED, Problem(rm.EpsilonInsensitive(0.2), lam=0.05, n=30, intercept=True, weighted=True), 70),
+    (rm.ExcessiveGap(), Problem(rm.ChainMaxMargin(), lam=0.3, n=10, p=2), 12),
 ]
 
 

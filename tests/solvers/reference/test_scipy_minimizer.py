@@ -5,20 +5,10 @@ import threading
 import numpy as np
 import pytest
 
-from riskmin import (
-    L2,
-    Hinge,
-    Logistic,
-    Objective,
-    Quadratic,
-    ScipyMinimizer,
-    Softmax,
-    linear_risk,
-    minimize,
-)
+import riskmin as rm
 from riskmin.testing import check_solver
 
-METHODS = list(ScipyMinimizer.LIMITS)
+METHODS = list(rm.ScipyMinimizer.LIMITS)
 RNG = np.random.default_rng(4)
 X = RNG.standard_normal((120, 4)) + np.array([0.0, 3.0, 0.0, 0.0])
 Y = np.where(X @ [1.0, 0.2, -1.0, 0.0] + 0.5 * RNG.standard_normal(120) > 0.6, 1.0, -1.0)
@@ -31,35 +21,39 @@ def working():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS[1:])  # the first is the registered one
 def test_contract(method):
-    check_solver(ScipyMinimizer(method), smooth=True)
+    check_solver(rm.ScipyMinimizer(method), smooth=True)
     assert not working()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_optimum_with_an_intercept(method):
     K = np.diag([1.0, 2.0, 0.5, 1.0]) + 0.3
-    obj = Objective(linear_risk(X, Y, Logistic(), fit_intercept=True), Quadratic(K), 1e-2)
-    result = minimize(obj, ScipyMinimizer(method), tol=1e-6)
+    obj = rm.Objective(rm.linear_risk(X, Y, rm.Logistic(), fit_intercept=True), rm.Quadratic(K), 1e-2)
+    result = rm.minimize(obj, rm.ScipyMinimizer(method), tol=1e-6)
     assert result.status == "converged"
-    assert result.value == pytest.approx(minimize(obj, tol=1e-9).value, rel=1e-6)
+    assert result.value == pytest.approx(rm.minimize(obj, tol=1e-9).value, rel=1e-6)
 
 
 def test_explicit_intercepts_are_certified():
-    obj = Objective(linear_risk(X, np.arange(120) % 3.0, Softmax(), fit_intercept=True), L2(), 1e-2)
-    assert minimize(obj, ScipyMinimizer(), tol=1e-4).status == "converged"
+    obj = rm.Objective(
+        rm.linear_risk(X, np.arange(120) % 3.0, rm.Softmax(), fit_intercept=True), rm.L2(), 1e-2
+    )
+    assert rm.minimize(obj, rm.ScipyMinimizer(), tol=1e-4).status == "converged"
 
 
 def test_nonsmooth_losses_end_with_a_valid_bound():
-    obj = Objective(linear_risk(X, Y, Hinge()), L2(), 1e-3)
-    best = minimize(obj, tol=1e-9).value
+    obj = rm.Objective(rm.linear_risk(X, Y, rm.Hinge()), rm.L2(), 1e-3)
+    best = rm.minimize(obj, tol=1e-9).value
     for method in METHODS:
-        result = minimize(obj, ScipyMinimizer(method), tol=1e-12, max_iter=300)
+        result = rm.minimize(obj, rm.ScipyMinimizer(method), tol=1e-12, max_iter=300)
         assert result.lower <= best * (1 + 1e-9) <= result.value * (1 + 2e-9)
         assert result.status != "converged" or result.gap <= 1e-12 * result.value
 
 
 def test_a_run_that_is_stopped_leaves_no_thread():
-    steps = ScipyMinimizer().iterates(Objective(linear_risk(X, Y, Logistic()), L2(), 1e-2), np.zeros(4))
+    steps = rm.ScipyMinimizer().iterates(
+        rm.Objective(rm.linear_risk(X, Y, rm.Logistic()), rm.L2(), 1e-2), np.zeros(4)
+    )
     next(steps)
     assert len(working()) == 1
     steps.close()
@@ -74,5 +68,5 @@ def test_an_error_of_the_risk_reaches_the_caller():
 
     risk.dim = 2
     with pytest.raises(RuntimeError, match="the data are gone"):
-        minimize(Objective(risk, L2(), 1e-3), ScipyMinimizer(), w0=np.zeros(2))
+        rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), rm.ScipyMinimizer(), w0=np.zeros(2))
     assert not working()
