@@ -1,5 +1,6 @@
 """BLAS threads: one during a fit, and the previous setting is restored afterwards."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -130,7 +131,11 @@ def test_a_library_loaded_during_a_fit(two):
         print(set(numbers()))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "2"},  # whatever the parent has for OMP_NUM_THREADS
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout in (f"False True {{1}} {more}\n{{2}}\n" for more in (True, False))
 
