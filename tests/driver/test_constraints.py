@@ -71,7 +71,7 @@ def test_hard_margins_are_those_of_cvxpy(unit, form, intercept):
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_inseparable_classes_are_proved_to_be_so(intercept):
-    y = np.where(RNG.random(40) < 0.5, 1.0, -1.0)
+    y = np.where(np.random.default_rng(1).random(40) < 0.5, 1.0, -1.0)
     result = rm.hard_margin(X, y, fit_intercept=intercept)
     assert result.status == "infeasible"
     assert result.lower == np.inf
@@ -116,7 +116,7 @@ def test_equalities_with_other_regularizers_have_the_optimum_of_cvxpy(reg):
 
 
 def test_contradictory_targets_are_proved_to_be_so():
-    y = RNG.standard_normal(60)
+    y = np.random.default_rng(2).standard_normal(60)
     result = rm.basis_pursuit(WIDE.T, y)
     assert (result.status, result.lower) == ("infeasible", np.inf)
     check_farkas(result, WIDE.T, y, y)
