@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from helpers import Problem, echo, pids, shards, size
+from riskmin.executors.dask.worker_tasks import pack, unpack
 
 VERSION = rm.__version__
 SIZES = [1, 2, 3, 4, 5]
@@ -382,3 +383,15 @@ def test_a_tls_cluster_refuses_clients_without_certificate(tmp_path):
             rm.linear_risk(X, y, rm.Hinge(), executor=e, n_shards=3) for e in (rm.DaskExecutor(client), None)
         )
         np.testing.assert_array_equal(remote(np.ones(6))[1], local(np.ones(6))[1])
+
+
+def test_messages_that_are_cut_at_any_byte_have_aligned_arrays():
+    """Dask cuts messages that were sent together out of one buffer."""
+    header, frame = pack(np.arange(50_000.0))
+    for start in (0, 1, 4, 8):
+        buffer = np.empty(len(frame) + start, dtype=np.uint8)
+        buffer[start:] = frame
+        received = unpack([header, buffer[start:]])
+        assert received.flags.aligned
+        assert received.flags.writeable
+        np.testing.assert_array_equal(received, np.arange(50_000.0))

@@ -32,6 +32,11 @@ def _weight_sum_and_scaled(shard: Shard, k: float, each: NDArray) -> tuple[float
     return float(shard.c.sum()), k * each
 
 
+def _are_aligned(shard: Shard, each: NDArray) -> bool:
+    """Whether arrays begin at a multiple of their item size: other loops add up those that do not."""
+    return bool(shard.c.flags.aligned and each.flags.aligned)
+
+
 def _add_to_cache(shard: Shard, k: int) -> None:
     shard.cache["k"] = k + shard.cache.get("k", 0)
 
@@ -100,6 +105,8 @@ def _check_calls(tested: Executor, shards: Sequence[Shard]) -> None:
         actual = tested.sum(_weight_sum_and_scaled, 1 / 3, each=each)
         same = actual[0] == expected[0] and np.array_equal(actual[1], expected[1])
         require(same, tested, f"the sum of arrays of length {size} is not that of Serial, bit for bit")
+        aligned = all(tested.map(_are_aligned, each=each))
+        require(aligned, tested, "an array is not aligned where it arrives")
     for _ in range(2):
         tested.map(_add_to_cache, 1)
     require(set(tested.map(_read_cache)) == {2}, tested, "a shard's cache does not persist from call to call")

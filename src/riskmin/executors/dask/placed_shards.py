@@ -340,7 +340,7 @@ class DaskShards(Executor):
             # one shard at a time, since the data pass through the scheduler
             specs = [
                 self.client.scatter(
-                    [ShardSpec(_without_local_state(self._shards[k]), self.settings.device)],
+                    [pack(ShardSpec(_without_local_state(self._shards[k]), self.settings.device))],
                     workers=[owner],
                     hash=False,
                     timeout=1,

@@ -36,10 +36,19 @@ def pack(obj: Any) -> list[Any]:
     return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
 
 
+ALIGNMENT = 16
+"""The address of an array that NumPy allocates is a multiple of this number of bytes."""
+
+
 def unpack(message: Sequence[Any]) -> Any:
-    """Deserialize a message of `pack`, with writable arrays."""
+    """Deserialize a message of `pack`, with writable and aligned arrays.
+
+    Dask cuts messages that were sent together out of one buffer, at any byte. Sums over arrays that are not
+    aligned are made by other loops, so that the bits of a fit would depend on what else was sent.
+    """
     header, *buffers = message
-    return pickle.loads(header, buffers=[b if b.flags.writeable else b.copy() for b in buffers])
+    usable = [b if b.flags.writeable and b.ctypes.data % ALIGNMENT == 0 else b.copy() for b in buffers]
+    return pickle.loads(header, buffers=usable)
 
 
 def message_bytes(message: Sequence[Any]) -> int:
@@ -114,11 +123,14 @@ def _threads() -> int:
 
 
 # ---------------------------------------------------------------- tasks
-def build_group(specs: Sequence[ShardSpec], rows: Sequence[Any]) -> ShardGroup:
-    """Build a group of shards in parallel; an error is stored in the group, whose method `run` raises it."""
+def build_group(specs: Sequence[list[Any]], rows: Sequence[Any]) -> ShardGroup:
+    """Build a group of shards in parallel, from messages with their `ShardSpec`.
+
+    An error is stored in the group, whose method `run` raises it.
+    """
     try:
         with ThreadPoolExecutor(_threads()) as pool:
-            return ShardGroup(list(pool.map(ShardSpec.build, specs, rows)))
+            return ShardGroup(list(pool.map(lambda spec, data: unpack(spec).build(data), specs, rows)))
     except Exception as error:
         return ShardGroup([], portable(error, "a worker process"))
 

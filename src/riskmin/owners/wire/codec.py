@@ -59,6 +59,8 @@ def encode(message: OwnerMessage) -> bytes:
     header = json.dumps(
         {"kind": message.kind, "fields": dict(message.fields), "arrays": declared}, separators=(",", ":")
     ).encode()
+    # the arrays begin at a multiple of 8 bytes, so that those of the receiver are aligned
+    header += b" " * (-len(header) % 8)
     return b"".join([MAGIC, struct.pack("<I", len(header)), header, *(a.tobytes() for a in arrays.values())])
 
 
