@@ -81,12 +81,13 @@ class Clock(NamedTuple):
     signal: int
 
 
-CPU = Clock(time.process_time, signal.ITIMER_PROF, signal.SIGPROF)
+# of the thread: while a timer of the CPU is set, Linux reads that of the process in ticks of 4 ms
+CPU = Clock(time.thread_time, signal.ITIMER_PROF, signal.SIGPROF)
 WALL = Clock(time.perf_counter, signal.ITIMER_REAL, signal.SIGALRM)
 
 
-def seconds_to(X, y, task, lam, solver, tol, limit, clock, patience=1.0):
-    """Seconds of a run from zero to a proof, and what ran; no seconds if it was stopped or stalled.
+def run_to_proof(X, y, task, lam, solver, tol, limit, clock, patience=1.0):
+    """The result of a run from zero to a proof; None if it was interrupted.
 
     A step that is still running at 1.5 times the limit is interrupted, but not before `patience` seconds.
     """
@@ -97,15 +98,22 @@ def seconds_to(X, y, task, lam, solver, tol, limit, clock, patience=1.0):
     try:
         risk = rm.linear_risk(X, y, task.loss, executor=rm.Serial, fit_intercept=task.intercept)
         obj = rm.Objective(risk, task.reg, lam)
-        result = rm.minimize(
+        return rm.minimize(
             obj, solver, tol=tol, max_iter=10**7, callback=lambda it, row: clock.read() - start > limit
         )
-        spent = clock.read() - start
     except OutOfTime:
-        return None, ""
+        return None
     finally:
         signal.setitimer(clock.timer, 0)
-    return (spent if result.status == "converged" else None), result.solver
+
+
+def seconds_to(X, y, task, lam, solver, tol, limit, clock, patience=1.0):
+    """Seconds of such a run, and what ran; no seconds if it was stopped or stalled."""
+    start = clock.read()
+    result = run_to_proof(X, y, task, lam, solver, tol, limit, clock, patience)
+    if result is None:
+        return None, ""
+    return (clock.read() - start if result.status == "converged" else None), result.solver
 
 
 def warm_up(X, y, task, lam, solver, clock):

@@ -1,0 +1,277 @@
+"""The switches: one per optional mechanism, an assignment or two that turn it off, and the fits it is for.
+
+A switch is for the losses and regularizers named in `tasks` ("hinge", "hinge l1"), and, if `sparse` is given,
+for sparse or dense X alone. A fit on which a switch changes neither the bits of w nor the number of oracle
+calls does not use the mechanism. Mechanisms that only store or read X in another way leave these as they are:
+their replacement counts its calls (`Counted`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SMOOTH = ("logistic", "squared_hinge", "squared", "huber", "poisson")
+NONSMOOTH = ("hinge", "absolute", "quantile", "epsilon_insensitive")
+CLASSES = ("softmax", "multiclass_hinge")
+LISTS = ("roc_area", "prbep", "f1")
+L1 = ("lasso", "logistic l1", "squared_hinge l1", "huber l1", "poisson l1")
+NONSMOOTH_L1 = ("hinge l1", "absolute l1", "quantile l1", "epsilon_insensitive l1")
+CLASSES_L1 = ("softmax l1", "multiclass_hinge l1")
+
+
+class Patch(NamedTuple):
+    """An assignment: `module:Class` (or a module), the attribute, and its value without the mechanism."""
+
+    owner: str
+    attribute: str
+    value: Any
+
+    def resolve(self) -> Any:
+        module, _, name = self.owner.partition(":")
+        found = import_module(f"riskmin.{module}")
+        return getattr(found, name) if name else found
+
+
+class Switch(NamedTuple):
+    """A mechanism, the assignments that turn it off, and the fits it is for."""
+
+    patches: tuple[Patch, ...]
+    tasks: tuple[str, ...]
+    sparse: bool | None = None
+
+
+@dataclass
+class Counted:
+    """A function in place of a method, which counts its calls."""
+
+    function: Callable[..., Any]
+    calls: int = 0
+
+    def __get__(self, instance: Any, owner: Any = None) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self.calls += 1
+            return self.function(instance, *args)
+
+        return call
+
+
+@contextmanager
+def switched_off(switch: Switch) -> Iterator[None]:
+    """Run with the mechanism off."""
+    owners = [patch.resolve() for patch in switch.patches]
+    before = [
+        (owner, patch.attribute, patch.attribute in vars(owner), vars(owner).get(patch.attribute))
+        for owner, patch in zip(owners, switch.patches, strict=True)
+    ]
+    try:
+        for owner, patch in zip(owners, switch.patches, strict=True):
+            _assign(owner, patch.attribute, patch.value)
+        yield
+    finally:
+        for owner, name, own, value in before:
+            if own:
+                _assign(owner, name, value)
+            else:
+                delattr(owner, name)
+
+
+def _assign(owner: Any, name: str, value: Any) -> None:
+    if isinstance(owner, type):
+        setattr(owner, name, value)
+    else:
+        object.__setattr__(owner, name, value)  # costs are a frozen record
+
+
+def counted_calls(switch: Switch) -> int:
+    return sum(patch.value.calls for patch in switch.patches if isinstance(patch.value, Counted))
+
+
+# ---------------------------------------------------------------- replacements
+NEVER = classmethod(lambda cls, *args, **kwargs: False)
+NONE = classmethod(lambda cls, *args, **kwargs: None)
+FALSE = property(lambda self: False)
+
+
+def without(*_: Any, **__: Any) -> None:
+    """A method that offers nothing."""
+
+
+def no(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def two_pullbacks(points: Any, slope: Any, guess: Any) -> tuple[Any, Any]:
+    """X' slope and X' guess, one after the other."""
+    X = points.rows.X
+    grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    X.pullback(slope, 0, len(slope), grad)
+    if guess is not None:
+        X.pullback(guess, 0, len(slope), guess_grad)
+    return grad, guess_grad
+
+
+def no_hessian_product(X: Any, d: Any, h: Any) -> None:
+    """None: the callers take two products."""
+
+
+def cost(name: str, value: float) -> Patch:
+    return Patch("solvers.costs:COSTS", name, value)
+
+
+NEWTON, DUAL, CD = "solvers.newton.", "solvers.dual.", "solvers.coordinate."
+REUSE, SYSTEM = NEWTON + "hessian_reuse:ReusedHessian", NEWTON + "linear_system:"
+SOFTMAX = NEWTON + "multi_output.softmax:SoftmaxProblem"
+MULTICLASS = DUAL + "multiclass:MulticlassAscent"
+FACTS = "solvers.facts:Facts"
+
+SWITCHES = {
+    # ------------------------------------------------------------ Newton's method
+    "Newton: small nonsmooth form": Switch(
+        (Patch(NEWTON + "small.stages:SmallProblem", "MAX_ENTRIES", 0),), NONSMOOTH
+    ),
+    "Newton: small smooth form": Switch(
+        (Patch(NEWTON + "small.smooth:SmallSmoothProblem", "MAX_ENTRIES", 0),), SMOOTH
+    ),
+    "Newton: softmax stages": Switch((Patch(SOFTMAX, "accepts", NEVER),), ("softmax",)),
+    "Newton: predicted multipliers": Switch(
+        (
+            Patch(NEWTON + "point:NewtonPoint", "MAX_PREDICTED_GAP", 0.0),
+            Patch(NEWTON + "small.smooth:SmallSmoothProblem", "_proved", without),
+            Patch(SOFTMAX, "_predicted_cut", without),
+        ),
+        (*SMOOTH, "softmax"),
+    ),
+    "Newton: Poisson start": Switch(
+        (Patch(NEWTON + "exponential_family:ExponentialFamily", "row_model", without),), ("poisson",)
+    ),
+    "Newton: sampled start": Switch(
+        (Patch(NEWTON + "subsampling", "START_SAMPLE_ONE_ROW_IN", ()),), (*SMOOTH, *NONSMOOTH)
+    ),
+    "Newton: sampled Hessian": Switch(
+        (Patch(REUSE, "SAMPLE_MIN_ROWS_PER_COLUMN", math.inf),), (*SMOOTH, *NONSMOOTH)
+    ),
+    "Newton: reused Hessian": Switch((Patch(REUSE, "REUSE_DECREASE", math.inf),), (*SMOOTH, *NONSMOOTH)),
+    "Newton: copied active rows": Switch(
+        (Patch(SYSTEM + "LinearSystem", "GATHER_BELOW_ONE_ROW_IN", math.inf),),
+        (*NONSMOOTH, "squared_hinge", "multiclass_hinge"),
+    ),
+    "Newton: systems of few rows": Switch(
+        (Patch(REUSE, "_should_factorize_rows", no),), (*SMOOTH, *NONSMOOTH)
+    ),
+    "Newton: one run of CG": Switch(
+        (Patch(NEWTON + "least_squares:LeastSquares", "accepts", NEVER),), ("squared",)
+    ),
+    "Newton: free columns": Switch(
+        (Patch(SYSTEM + "FreeColumns", "MAX_COLUMNS", 0),), (*SMOOTH, *NONSMOOTH), sparse=True
+    ),
+    "Newton: extra smoothing": Switch(
+        (Patch(NEWTON + "piecewise_quadratic:PiecewiseQuadratic", "MIN_CURVED_WEIGHT", 0.0),),
+        ("huber", "squared_hinge"),
+    ),
+    "Newton: softmax row span": Switch(
+        (Patch(NEWTON + "multi_output.row_span:RowSpan", "of", NONE),), ("softmax",)
+    ),
+    "Newton: face model": Switch(
+        (Patch(NEWTON + "multi_output.score_problems:MultiOutputScoreProblem", "face_model", without),),
+        ("multiclass_hinge",),
+    ),
+    # ------------------------------------------------------------ dual ascent
+    "dual: averaged w": Switch(
+        (Patch(DUAL + "exact:ExactAscent", "MIN_AVERAGED_SWEEPS", math.inf),),
+        (*NONSMOOTH, "squared_hinge", "huber"),
+    ),
+    "dual: annealed lam": Switch((Patch(MULTICLASS, "_anneal_lam", without),), ("multiclass_hinge",)),
+    "dual: climbed faces": Switch(
+        (Patch(MULTICLASS, "CLIMB_AFTER_EPOCHS", math.inf),), ("multiclass_hinge",)
+    ),
+    # ------------------------------------------------------------ coordinate descent
+    "L1: active set": Switch((Patch(CD + "quadratic_model", "active_set_search", no),), L1),
+    "L1: predicted slopes": Switch(
+        (Patch(CD + "subproblem:CoordinateProblem", "predicted_slopes", without),), L1
+    ),
+    "L1: sampled start": Switch((Patch(CD + "subproblem:CoordinateProblem", "sample", without),), L1),
+    "L1: CG on nonzero weights": Switch(
+        (Patch(CD + "scaled_columns:ScaledColumns", "MAX_FREE_SOLVES", 0),), L1, sparse=True
+    ),
+    "L1: Gram matrix of CSR at once": Switch(
+        (Patch(CD + "columns:SparseColumns", "_forms_gram_at_once", no),), L1, sparse=True
+    ),
+    "L1: two pullbacks in one pass": Switch(
+        (Patch("problem.scored_point:PointEvaluator", "_pull_back", Counted(two_pullbacks)),), L1
+    ),
+    # ------------------------------------------------------------ interior points, bundles, other forms
+    "interior point, L1": Switch((Patch(FACTS, "interior_point", False),), (*NONSMOOTH_L1, *L1)),
+    "interior point, several outputs": Switch(
+        (Patch(FACTS, "interior_point_multi_output", False),), CLASSES_L1
+    ),
+    "contingency tables": Switch((Patch(FACTS, "tables", False),), ("f1",)),
+    "master problem by barriers": Switch(
+        (Patch("solvers.bundle.barrier_program:BarrierProgram", "from_objective", NONE),),
+        (*LISTS, *NONSMOOTH_L1),
+    ),
+    "break-even point as a hinge loss": Switch(
+        (Patch("solvers.transformed.separable_form:SeparableProblem", "from_objective", NONE),), ("prbep",)
+    ),
+    "pairs as a hinge loss": Switch(
+        (Patch("solvers.transformed.separable_form:PairProblem", "pairs_of", NONE),), ("roc_area",)
+    ),
+    # ------------------------------------------------------------ Auto
+    "Auto: dual, then Newton": Switch(
+        (Patch("solvers.switching:_SwitchingProgress", "should_switch", no),), (*NONSMOOTH, "squared_hinge")
+    ),
+    "Auto: fallbacks": Switch(
+        (Patch("solvers.fallback:_TurnMonitor", "is_too_slow", no),),
+        (*SMOOTH, *NONSMOOTH, *CLASSES, *L1, *LISTS),
+    ),
+    "Auto: preconditioning": Switch(
+        (Patch("driver.loop", "preconditioner", without),), (*SMOOTH, *NONSMOOTH, *CLASSES, *L1)
+    ),
+    "Auto: small systems": Switch((Patch(FACTS, "small_system", FALSE),), ("absolute", "huber")),
+    "Auto: entries per row": Switch(
+        (cost("dual_min_entries_per_row", 0.0),), ("squared_hinge", "huber"), sparse=True
+    ),
+    "Auto: wide products": Switch(
+        (cost("newton_max_wide_products", math.inf),), ("squared_hinge", "softmax")
+    ),
+    "Auto: few sparse columns": Switch((cost("slow_dual_row_norm_ratio", math.inf),), NONSMOOTH, sparse=True),
+    "Auto: large lam, dense": Switch(
+        (cost("hard_row_norm_ratio", 0.0),), (*NONSMOOTH, "multiclass_hinge"), sparse=False
+    ),
+    "Auto: slow intercepts": Switch((cost("intercept_row_norm_ratio", math.inf),), ("multiclass_hinge",)),
+    "Auto: rows of pairs for L-BFGS": Switch((cost("lbfgs_min_rows_of_pairs", 0),), ("roc_area",)),
+    "Auto: large lam, pairs": Switch((cost("bundle_max_slope_ratio", 0.0),), ("roc_area",)),
+    "Auto: 800 rows per column": Switch((Patch(FACTS, "long", FALSE),), NONSMOOTH),
+    "Auto: small sparse X": Switch((Patch(FACTS, "profiled", FALSE),), NONSMOOTH, sparse=True),
+    "Auto: weights with intercepts": Switch(
+        (cost("newton_max_weights_with_intercepts", 1000),), ("multiclass_hinge",), sparse=False
+    ),
+    "Auto: rate of smooth Newton": Switch(
+        (Patch("solvers.auto:DUAL_THEN_SMOOTH_NEWTON", "passes_per_digit", None),),
+        ("squared_hinge",),
+        sparse=True,
+    ),
+    # ------------------------------------------------------------ memory
+    "transpose beside wide X": Switch(
+        (Patch("problem.linear_risk", "TRANSPOSE_FROM_COLUMNS", math.inf),),
+        (*SMOOTH, *NONSMOOTH),
+        sparse=True,
+    ),
+    "products with the Hessian in one read": Switch(
+        (Patch("arrays.compressed:Csr", "hessian_product", Counted(no_hessian_product)),),
+        (*SMOOTH, *NONSMOOTH),
+        sparse=True,
+    ),
+    "remembered intercepts": Switch(
+        (Patch("problem.risk:Risk", "_remember_minimum", Counted(without)),), (*SMOOTH, *NONSMOOTH)
+    ),
+    "traced losses": Switch(
+        (Patch("problem.risk:Risk", "COMPILE_FROM_ENTRIES", math.inf),), (*SMOOTH, *NONSMOOTH, *L1)
+    ),
+}
