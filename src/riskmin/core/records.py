@@ -101,6 +101,8 @@ class Cut(NamedTuple):
     """The slope, of the shape of w."""
     b: float
     """The offset."""
+    u: Array = None
+    """The multipliers u_i of the rows, a = sum_i c_i u_i x_i, where the cut was made of them; else None."""
 
 
 class Evaluation(NamedTuple):

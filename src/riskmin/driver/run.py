@@ -438,7 +438,8 @@ class RunState:
         for row in self.trace:
             if row["lower"] > self.lower:
                 row |= bounds_row(row["value"], self.lower)
-        return self.cut._replace(b=self.cut.b - self.slack) if self.lower > 0 else self.cut
+        # without the multipliers, which have the length of the data: models are saved with their results
+        return Cut(self.cut.a, self.cut.b - (self.slack if self.lower > 0 else 0.0))
 
     def stop_requested(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""

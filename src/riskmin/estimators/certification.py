@@ -300,7 +300,7 @@ def cut_lower_bound(model: Any) -> float:
     closed form for L2, by ternary search for other regularizers. As in a run, the bound is at most the value
     that was reached, even if rounding makes it larger.
     """
-    (a, b), lam, reg = model.result_.cut, float(model.alpha), model._penalty()
+    (a, b), lam, reg = model.result_.cut[:2], float(model.alpha), model._penalty()
     if reg.n_unpenalized:
         if np.any(a[-reg.m :]):
             return 0.0  # a cut with a slope in the unpenalized intercepts is unbounded below
@@ -366,7 +366,7 @@ def cut_excess(model: Any, v: Array, J: float, rounding: float = 0.0) -> float:
 
     `rounding` is the part of the error that is not relative to these terms.
     """
-    (a, b), penalty = model.result_.cut, float(model.alpha) * model._penalty().value(v)
+    (a, b), penalty = model.result_.cut[:2], float(model.alpha) * model._penalty().value(v)
     av = float(a @ v)
     excess = av + b - (J - penalty)
     rounding += ROUNDING_RTOL * (abs(J) + penalty + abs(av) + abs(b))

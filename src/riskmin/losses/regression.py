@@ -16,6 +16,7 @@ from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import (
     ClosedFormConjugate,
     Conjugate,
+    EntropyConjugate,
     IntervalConjugate,
     exp_with_derivative,
     log_or_minus_inf,
@@ -206,7 +207,12 @@ class EpsilonInsensitive(Loss):
 
         # conjugates: y u of the shift by y, epsilon |u| of the insensitive zone, |u|^q / q of the power
         return ClosedFormConjugate(
-            lower, upper, lambda u: y * u + self.epsilon * abs(u) + power_conjugate(abs(u), self.power), score
+            lower,
+            upper,
+            lambda u: y * u + self.epsilon * abs(u) + power_conjugate(abs(u), self.power),
+            score,
+            lambda u: abs(y * u),
+            kink_at_zero=self.epsilon > 0,
         )
 
 
@@ -310,4 +316,10 @@ class Poisson(Loss):
             return xlogx(m) - m - xlogx(y) + y
 
         unbounded = namespace(y).zeros_like(y) + math.inf
-        return ClosedFormConjugate(-y, unbounded, value, lambda u: log_or_minus_inf(y + u))
+        return EntropyConjugate(
+            -y,
+            unbounded,
+            value,
+            lambda u: log_or_minus_inf(y + u),
+            lambda u: abs(u) + 2 * y + abs(xlogx(y)),
+        )

@@ -114,6 +114,11 @@ class DesignOperator:
         centered: NDArray = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
         return centered
 
+    def centered_gram(self, h: NDArray) -> NDArray:
+        """The upper triangle of X' diag(h) X, of columns less their means with the weights h."""
+        G, total, sums = self.gram(h), float(h.sum()), self.adjoint(h)
+        return G - np.outer(sums, sums) / total if total > 0 else G
+
     def gram_diagonal(self, h: NDArray) -> NDArray | None:
         """The diagonal of X' diag(h) X; None if it is not available beside X."""
         (total,) = self.risk.executor.sum(shard_gram_diagonal, each=RowParts(h, self.shard_ends))

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from riskmin.core import Array, Cut, Evaluation, has_method
 from riskmin.core.deadline import check
 from riskmin.losses.base import Loss
-from riskmin.numerics.precision import CUT_ROUNDING, DOT_ROUNDING
+from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.certificate import tangent
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
-
-
-def tangent(
-    w: Array,
-    value: float,
-    gradient: Array,
-    error: float = 0.0,
-    dot: Callable[[Array, Array], float] | None = None,
-) -> Evaluation:
-    """The evaluation whose cut is the tangent at w, less an error bound and what rounding may have added.
-
-    The error is negative where the cut lies above the tangent: that of a smoothed loss, plus an offset, is a
-    cut of the loss itself. `dot` is the inner product of gradients and points, by default ``g @ w``.
-    """
-    # R(v) >= r + g'(v - w) = g'v + (r - g'w)
-    gw = float(gradient @ w) if dot is None else dot(gradient, w)
-    # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound;
-    # errors are relative to r and g'w, and to the terms |g_j w_j| of the inner product
-    error += CUT_ROUNDING * (abs(value) + abs(gw)) + DOT_ROUNDING * float(abs(gradient) @ abs(w))
-    return Evaluation(value, gradient, Cut(gradient, value - gw - error))
 
 
 class Oracle(ABC):

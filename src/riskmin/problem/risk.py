@@ -26,12 +26,13 @@ from riskmin.executors.forks import fork_safe_lock
 from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
+from riskmin.problem.certificate import tangent
 from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss, try_trace
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
-from riskmin.problem.oracle import Cursor, Oracle, tangent
+from riskmin.problem.oracle import Cursor, Oracle
 
 MAX_CACHE_REBUILDS = 20
 """Rebuild lost cached scores at most this many times in a row for one reduction before giving up."""
@@ -157,7 +158,7 @@ class Risk(Oracle):
         if cursor.profile is not None and near is not None:
             cursor.profile.b, cursor.profile.curvature = near
         evaluation = cursor.evaluate()
-        if cursor.profile is not None:
+        if cursor.profile is not None and self._any_minimum_serves:
             self._remember_minimum(w, cursor.profile.b, evaluation.value)
         return evaluation
 
@@ -165,18 +166,15 @@ class Risk(Oracle):
         """R(w), without a cut; `near` is an intercept near the best one, see `Iterate`."""
         if not self.value_is_cheaper(near):
             return self.evaluate(w, near).value
-        if near is None or not self.intercept.profiled:
-            check_point(self.dim, w)
-            return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
-        cursor: Any = self.cursor(w)
-        value: float = cursor.profile.value_near(*near)
-        self._remember_minimum(w, cursor.profile.b, value)
-        return value
+        if self.intercept.profiled:
+            return self.minimum(w, near)[1]
+        check_point(self.dim, w)
+        return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
 
     def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
-        """Whether a value without a cut saves a product: an intercept is known, or there is none."""
+        """Whether a value without a cut saves a product."""
         if self.intercept.profiled:
-            return near is not None
+            return near is not None or self.executor.can_gather
         # compiled losses and data owners return gradients with the value
         return self._single_pass and self._compiled_loops is None and self.executor.can_gather
 
@@ -233,6 +231,23 @@ class Risk(Oracle):
         """A minimizing b and R(w, b), if w was evaluated lately."""
         recent: list[tuple[Array, float, float]] = self.recent_minima.get("points", [])
         return next(((b, value) for point, b, value in reversed(recent) if bool((point == w).all())), None)
+
+    @property
+    def _any_minimum_serves(self) -> bool:
+        """Whether b is unique; or answers differ, so that a further search might find a worse one."""
+        return self.loss.smooth or self.executor.raises_values
+
+    def minimum(self, w: Array, near: tuple[float, float] | None = None) -> tuple[float, float]:
+        """The b that is minimized out, the midpoint if an interval is best, and R(w, b); remembered.
+
+        `near` is an intercept near the best one, see `Iterate`.
+        """
+        found = self.cached_minimum(w)
+        if found is None:
+            cursor: Any = self.cursor(w)
+            found = cursor.profile.best(near) if self._any_minimum_serves else cursor.profile.midpoint(near)
+            self._remember_minimum(w, *found)
+        return found
 
     def _remember_minimum(self, w: Array, b: float, value: float) -> None:
         """Store a minimizing b and R(w, b): of the points of a path, or of the last one if w is long."""

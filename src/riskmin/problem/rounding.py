@@ -106,14 +106,8 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     are at most a small multiple of it, `slope_sum`.
     """
     risk: Any = obj.risk
-    b = 0.0
-    if risk.intercept.profiled:
-        # the intercept is a term of all scores, too
-        if (cached := risk.cached_minimum(w)) is not None:
-            b, _ = cached
-        else:
-            cursor = risk.cursor(w)
-            b = cursor.profile.best()
+    # the intercept is a term of all scores, too
+    b = risk.minimum(w)[0] if risk.intercept.profiled else 0.0
     if risk.linear_map is None:
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0

@@ -16,12 +16,12 @@ import numpy as np
 
 from riskmin.core import Array, Cut, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
-from riskmin.losses.conjugate import Conjugate, IntervalConjugate
+from riskmin.losses.conjugate import Conjugate
 from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
+from riskmin.problem.certificate import balanced, multiplier_cut, scale_of_slopes, tangent
 from riskmin.problem.intercept.solve import solve_intercept
 from riskmin.problem.objective import Objective
-from riskmin.problem.oracle import tangent
 
 
 @dataclass
@@ -200,19 +200,10 @@ class PointEvaluator:
         return np.asarray(sum_rounding(len(c)) * np.sqrt(squares))
 
     def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
-        """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
+        """Return the cut of the multipliers u, with a = X'(c u)."""
         c, dual = self.rows.c, self._conjugate
         assert dual is not None
-        # By the Fenchel inequality l(z) >= u z - l*(u): R(v) >= a'v - sum_i c_i l*(u_i) with a = X'(c u).
-        conjugate = dual.value(u)
-        if self._has_zero_weights:
-            conjugate = np.where(c > 0, conjugate, 0.0)
-        # Bound on the terms u z and u shift per unit slope: rounding is relative to these.
-        size = np.abs(z)
-        size += np.abs(dual.shift) if isinstance(dual, IntervalConjugate) else 1.0
-        size *= np.abs(u)
-        size += np.abs(conjugate)
-        return Cut(a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ size))
+        return multiplier_cut(a, dual, u, c, z=z)
 
     def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
         """Return slopes per unit weight in the domain of the conjugate; None without a conjugate.
@@ -223,7 +214,7 @@ class PointEvaluator:
         if dual is None:
             return None
         u = np.clip(self._per_weight(slopes), dual.lower, dual.upper)
-        return balanced(u, self.rows.c) if self.has_intercept else u
+        return balanced(u, self.rows.c, dual) if self.has_intercept else u
 
     @cached_property
     def _has_zero_weights(self) -> bool:
@@ -302,23 +293,3 @@ class PointEvaluator:
         )
         # The cut of the mixture has the height of the intersection of both tangents.
         return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]
-
-
-def scale_of_slopes(obj: Objective, cut: Cut, errors: NDArray | float = 0.0) -> float:
-    """Return the best scale s of a cut's slopes; with errors, the slopes plus these are scaled by it.
-
-    The cut of slopes whose errors are allowed for beforehand loses a share of the penalty, (1 - s) lam |w|_1;
-    if they are allowed for afterwards, a share of J.
-    """
-    # A cut with b <= 0 proves nothing, but that of s u may: b is no reason for s = 0.
-    return obj.reg.scale(Cut(cut.a + np.copysign(errors, cut.a), max(cut.b, sys.float_info.min)), obj.lam)
-
-
-def balanced(u: NDArray, c: NDArray) -> NDArray:
-    """Return slopes with sum(c u) = 0, as the cut of a risk with an intercept needs.
-
-    The side of the larger sum is scaled down: 0 is in the domain of every conjugate.
-    """
-    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
-    larger = u > 0 if up > down else u < 0
-    return np.where(larger, min(up, down) / max(up, down, 1e-300) * u, u)

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, Solver
+from riskmin.problem.certificate import tangent
 from riskmin.problem.objective import Objective
-from riskmin.problem.oracle import Oracle, tangent
+from riskmin.problem.oracle import Oracle
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.state_checks import check_state
 

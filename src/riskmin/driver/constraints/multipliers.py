@@ -31,9 +31,9 @@ from riskmin.driver.constraints.linear_program import linear_program
 from riskmin.driver.constraints.row_constraints import RowConstraints
 from riskmin.driver.loop import minimize
 from riskmin.driver.run import Limits
+from riskmin.problem.certificate import balanced
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
-from riskmin.problem.scored_point import balanced
 from riskmin.regularizers.base import Regularizer
 from riskmin.regularizers.from_conjugate import as_regularizer
 

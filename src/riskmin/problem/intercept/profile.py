@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from riskmin.numerics.precision import EPSILON
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP, bracket_intercept, refine_intercept
 
@@ -50,26 +51,35 @@ class InterceptProfile:
             self.searched, self.b = True, best_tangent(*bracket).x
         return bracket
 
-    def value_near(self, b: float, curvature: float) -> float:
-        """min_b R(w, b), from one evaluation if b is best up to `INTERCEPT_RELATIVE_GAP`."""
-        start = self._tangent(0.0, b)
-        self.b, self.curvature = b, curvature
-        # a Newton step would decrease the risk by slope^2 / (2 curvature)
-        if start.slope**2 <= 0.5 * curvature * INTERCEPT_RELATIVE_GAP * start.value:
-            self.searched = True
-            return start.value
-        return best_tangent(*self.tangents(0.0)).value
+    def best(self, near: tuple[float, float] | None = None) -> tuple[float, float]:
+        """A best intercept b of w, and R(w, b): one evaluation, if `near` is best up to rounding."""
+        if near is not None:
+            self.b, self.curvature = near
+            start = self._tangent(0.0, self.b)
+            # a Newton step would decrease the risk by slope^2 / (2 curvature)
+            if start.slope**2 <= 0.5 * self.curvature * INTERCEPT_RELATIVE_GAP * start.value:
+                return self.b, start.value
+        best = best_tangent(*self.tangents(0.0))
+        return best.x, best.value
 
-    def best(self) -> float:
-        """A best intercept of w."""
-        if not self.searched:
-            self.tangents(0.0)
-        return self.b
+    def midpoint(self, near: tuple[float, float] | None = None) -> tuple[float, float]:
+        """The midpoint b of the interval of best intercepts of w, and R(w, b).
 
-    def midpoint(self) -> float:
-        """The midpoint of the interval of best intercepts of w: a function of the data alone."""
-        self.best()
-        return 0.5 * (self.interval_end(-1) + self.interval_end(+1))
+        A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
+        its ends depend on the data alone.
+        """
+        if near is not None:
+            self.b, self.curvature = near
+        seen: list[Tangent] = []
+
+        def f(b: float) -> Tangent:
+            seen.append(self._tangent(0.0, b))
+            return seen[-1]
+
+        best = best_tangent(*refine_intercept(f, *self._bracket(f, self.b)))
+        left, right = (self._interval_end(f, seen, best, side) for side in (-1, +1))
+        b = 0.5 * (left + right)
+        return b, best.value if b == best.x else f(b).value
 
     def mixture(self, t: float) -> tuple[float, float, list[tuple[float, float]]]:
         """The least R(w + t d, b) found, how far the mixed cut lies below it, and the mixture of tangents.
@@ -102,32 +112,36 @@ class InterceptProfile:
         self.brackets = {} if scores_recomputed else {0.0: bracket}
         self.b = best_tangent(*bracket).x
 
-    def interval_end(self, side: int) -> float:
-        """The end of the interval of best intercepts of w, on the side -1 or +1 of the known one.
+    def _interval_end(
+        self, f: Callable[[float], Tangent], seen: list[Tangent], best: Tangent, side: int
+    ) -> float:
+        """The end of the interval of best intercepts of w, on the side -1 or +1 of a known one.
 
-        A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
-        its ends depend on the data alone. Newton's method for R(w, b) = min R, started outside of the
-        interval, is exact after a few breakpoints.
+        Newton's method for R(w, b) = min R, started outside of the interval, is exact after a few
+        breakpoints.
         """
-        # first a point outside of the interval of minimizers, by steps that grow by a factor of 4
-        minimum, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
-        tangent = self._tangent(0.0, self.b + side * step)
+        # the nearest point outside that the search has seen; or one found by steps that grow by a factor of 4
+        outside = [tangent for tangent in seen if side * tangent.slope > self.CONSTANT_RISK_SLOPE]
+        tangent = min(outside, key=lambda each: side * each.x, default=best)
+        # breakpoints are about this far apart
+        rows, scale = self.cursor.risk.row_metadata, 1 + abs(best.x)
+        step = scale / (rows.shape[0] if rows is not None else 1e6)
         while side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
-            step *= 4
-            if step > 1e12 * (1 + abs(self.b)):
-                return self.b  # constant on this side: the interval has no end
-            tangent = self._tangent(0.0, self.b + side * step)
+            if step > 1e12 * scale:
+                return best.x  # constant on this side: the interval has no end
+            tangent, step = f(best.x + side * step), 4 * step
         # then Newton steps for R(w, b) = minimum: from outside, convexity keeps them outside
         for _ in range(100):
-            x = tangent.x - (tangent.value - minimum) / tangent.slope
-            if side * (x - self.b) <= 0:
-                return self.b
+            x = tangent.x - (tangent.value - best.value) / tangent.slope
+            if side * (x - best.x) <= 0:
+                return best.x
             if side * (tangent.x - x) <= 0:
                 break
-            tangent = self._tangent(0.0, x)
+            tangent = f(x)
             if side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
                 break
-        return tangent.x
+        # closer than rounding of b, values differ by rounding only
+        return tangent.x if abs(tangent.x - best.x) > 8 * EPSILON * scale else best.x
 
     def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
         """Two tangents in b that bracket the minimum of f; the search starts from b."""

@@ -87,15 +87,7 @@ class ProfiledIntercept(Intercept):
 
     def best(self, risk: Risk, w: Array) -> tuple[float, float]:
         """The minimizing b, the midpoint if an interval minimizes, and R(w, b)."""
-        smooth = risk.loss.smooth
-        known = smooth or risk.executor.raises_values
-        if known and (cached := risk.cached_minimum(w)) is not None:
-            return cached
-        cursor = risk.cursor(w)
-        assert cursor.profile is not None
-        # the minimizers may be an interval, of which the search finds an arbitrary point
-        b = cursor.profile.best() if smooth else cursor.profile.midpoint()
-        return b, cursor.evaluate_at(0.0, b)[0]
+        return risk.minimum(w)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import check_whole
 from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.chain import ChainMaxMargin
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.certificate import lowered_cut
 from riskmin.problem.objective import Objective
 from riskmin.solvers.state_checks import check_state
 
@@ -241,7 +241,7 @@ class _ChainRun:
             )
         risk.linear_map.pullback(risk.rows.X, dz, 0, n, a)
         # The offset b = sum_s c_s E[Delta] has nonnegative terms only.
-        return Cut(a, cost * (1 - CUT_ROUNDING))
+        return lowered_cut(a, cost, cost)
 
     def iterate(self, w: NDArray, value: float, cut: Cut) -> Iterate:
         """Return the point as an iterate with the state to resume from."""

@@ -27,8 +27,8 @@ from riskmin.core.limits import LIMITS
 from riskmin.executors.base import row_ends, sum_tuples
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.simplex_qp import simplex_qp
+from riskmin.problem.certificate import tangent as risk_tangent
 from riskmin.problem.objective import Objective
-from riskmin.problem.oracle import tangent as risk_tangent
 from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_state
 

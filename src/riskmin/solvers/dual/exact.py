@@ -19,8 +19,8 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
-from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
+from riskmin.problem.certificate import balanced, lowered_cut
 from riskmin.problem.intercept.solve import bracket_intercept, refine_intercept
 from riskmin.problem.objective import Objective
 from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of, sweep_kernels
@@ -46,31 +46,6 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
         f"piecewise quadratic conjugate, or Logistic(), not {loss!r} with {reg!r}: "
         f"use Auto{' or Bundle' if rows else ', or DualGaussSeidel with a transfer function'}"
     )
-
-
-def zero_sum_duals(
-    u: NDArray, c: NDArray, lower: NDArray, upper: NDArray, zero_is_bound: bool = False
-) -> NDArray:
-    """Return dual variables near u, within their bounds, with sum_i c_i u_i = 0 up to rounding.
-
-    Those inside their bounds move, in proportion to the distance to the nearer one: the dual is flat in them
-    at its maximum. With a term epsilon |u| in the conjugate, which is not smooth at zero, zero is a bound as
-    well. What they cannot balance is removed by scaling the variables of the larger sign down, since 0 is in
-    every domain.
-    """
-    for _ in range(4):
-        excess = float(c @ u)
-        if abs(excess) <= INTERCEPT_SLOPE_ROUNDING * float(c @ abs(u)):
-            return u
-        # At most 1, since domains may be unbounded; at most 90 % is used, so that u stays inside.
-        room = np.minimum(np.minimum(u - lower, upper - u), np.abs(u) if zero_is_bound else 1.0)
-        total = float(c @ room)
-        if total > 0:
-            u = u - min(max(excess / total, -0.9), 0.9) * room
-    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
-    if up == down:
-        return u
-    return np.where(u > 0 if up > down else u < 0, min(up, down) / max(up, down) * u, u)
 
 
 @dataclass
@@ -117,6 +92,7 @@ class ExactAscent(RowState):
         s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
         if u0 is None:
             # Empty rows have score zero: their slopes are already optimal.
+            u = u.copy()  # the cut keeps those before
             u[self.rows] *= s
             self.set_duals(u)
         # w = grad Omega*(-s a / lam), whatever the offset of the cut.
@@ -210,8 +186,8 @@ class ExactAscent(RowState):
         risk, offset, size, z, u, a = self.evaluate(w, fresh)
         if self.has_intercept:
             size += abs(self.intercept[0]) * float(self.shard.c @ abs(u))
-        # a = sum_i c_i u_i x_i and b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
-        cut = Cut(a, offset - CUT_ROUNDING * size)
+        # a = sum_i c_i u_i x_i and b = -sum_i c_i l*(u_i), less its rounding error.
+        cut = lowered_cut(a, offset, size, u)
         if self.has_intercept:
             gap = risk + self.obj.lam * self.obj.reg.value(w) - self.obj.lower(cut)
             b = float(self.intercept[0])
@@ -250,10 +226,9 @@ class ExactAscent(RowState):
         """Change the dual variables so that sum_i c_i u_i = 0, which keeps the cut valid for every b."""
         u, c, conjugate = self.records[:, sweep_kernels().U], self.shard.c, self.loss_conjugate
         domain = self.loss.conjugate(self.shard.y) if conjugate is None else conjugate
-        zero_is_bound = conjugate is not None and conjugate.epsilon > 0
-        balanced = zero_sum_duals(u, c, domain.lower, domain.upper, zero_is_bound)
-        if balanced is not u:
-            self.set_duals(balanced)
+        zero_sum = balanced(u, c, domain)
+        if zero_sum is not u:
+            self.set_duals(zero_sum)
 
     def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:
         state = {

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba import lazy_module
-from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core import Array, Iterate, NDArray, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import check_whole
 from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.certificate import lowered_cut
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
 from riskmin.problem.objective import Objective
@@ -161,7 +162,7 @@ class _KernelDualRun:
         # The cut of slope gamma has the offset -sum_i c_i l*(gamma_i / c_i).
         total, size = self.model.value(p.gamma)
         # A slope is the pair (gamma, K gamma), a function the pair (z, coefficients), with K gamma = -lam z.
-        cut = Cut(as_pair(p.gamma, -lam * p.z), -total - CUT_ROUNDING * size)
+        cut = lowered_cut(as_pair(p.gamma, -lam * p.z), -total, size)
         w = as_pair(p.z, p.gamma / -lam)
         # The scores are part of w: evaluating the risk needs no product with K.
         risk, _ = self.obj.cursor(w).risk.value_slope(0.0)

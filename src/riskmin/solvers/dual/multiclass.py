@@ -19,7 +19,7 @@ from riskmin.arrays.dense import Dense
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.multiclass import MulticlassHinge
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.certificate import lowered_cut
 from riskmin.problem.design_operator import row_major_matrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
@@ -366,7 +366,7 @@ class MulticlassAscent:
             self.active = k.select_violating_rows(violations, self.rows, self.order, self.sweep_stats)
         # b = sum_i c_i beta_i' cost_i, minus a bound on its rounding error.
         risk, gain, size = (float(v) for v in sums)
-        return risk, z, Cut(A.reshape(-1), gain - CUT_ROUNDING * size)
+        return risk, z, lowered_cut(A.reshape(-1), gain, size)
 
     def _iterate(self, value: float, cut: Cut) -> Iterate:
         state = {

@@ -16,7 +16,7 @@ from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray
-from riskmin.core.deadline import check_each
+from riskmin.numerics.linear_systems import CgState, cg
 
 
 def _kernels() -> Any:
@@ -96,29 +96,22 @@ class SimplexFace:
         # The Hessian is diag(c) X X' diag(c) / lam; its diagonal is c_i^2 |x_i|^2 / lam = c_i curvature_i.
         tangent, inverse = _kernels().project_to_face, 1 / (self.c * self.curvature)[:, None]
         tangent(slopes, self.beta, self.c)
-        # r: residual; q: search direction; d: sum of the steps.
-        r, d, best = slopes, np.zeros_like(slopes), 0.0
-        q = r * inverse
-        r_q = float(np.vdot(r, q))
-        for passes in check_each(range(self.MAX_FACE_CG_STEPS)):
-            # h = H q, the Hessian of the dual times the direction: one adjoint and one forward pass.
-            h = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
+        best = before = 0.0
+
+        def product(q: NDArray) -> NDArray:
+            # one adjoint and one forward pass
+            h: NDArray = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)
-            q_h = float(np.vdot(q, h))
-            # The residual is zero, or rounding hides the curvature.
-            if not (q_h > 0 and r_q > 0):
-                return d, passes
-            d += r_q / q_h * q
-            r -= r_q / q_h * h
-            # Twice the increase of the quadratic by this step.
-            gain = r_q * r_q / q_h
+            return h
+
+        def gains_little(at: CgState) -> bool:
+            nonlocal best, before
+            gain, before = at.decrease - before, at.decrease
             best = max(best, gain)
-            if gain <= self.CG_STOP_GAIN_RATIO * best:
-                break
-            y = r * inverse
-            r_q, last_r_q = float(np.vdot(r, y)), r_q
-            q = y + r_q / last_r_q * q
-        return d, passes + 1
+            return at.steps > 0 and gain <= self.CG_STOP_GAIN_RATIO * best
+
+        at = cg(product, slopes, lambda r: r * inverse, gains_little, max_steps=self.MAX_FACE_CG_STEPS)
+        return at.x, at.steps
 
     def _pull_back(self, D: NDArray) -> NDArray:
         """Return X' D."""

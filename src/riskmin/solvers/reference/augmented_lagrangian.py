@@ -21,7 +21,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.deadline import check_each
-from riskmin.problem.scored_point import balanced
+from riskmin.problem.certificate import balanced
 from riskmin.solvers.base import BestOnSegments
 from riskmin.solvers.reference.dual_gradient import GradientAscent, GradientSteps
 from riskmin.solvers.reference.transfer import RowConjugate
@@ -231,4 +231,4 @@ def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: RowConjugate) -> NDA
     if P.shape[1] > 1 or np.ptp(P) > 0:
         return None
     # one constraint, sum_i c_i u_i = 0 up to a factor
-    return balanced(u, c)
+    return np.asarray(balanced(u, c))

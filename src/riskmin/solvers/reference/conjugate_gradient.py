@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba import lazy_module
-from riskmin.core import Array, Cut, Iterate, NDArray, Solver
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.core import Array, Iterate, NDArray, Solver
+from riskmin.numerics.linear_systems import CgState, cg
+from riskmin.problem.certificate import multiplier_cut
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import local_rows_of, local_rows_reason
 from riskmin.solvers.reference.transfer import inverse_metric_factor, row_arrays
@@ -125,34 +126,34 @@ class RidgeSystem:
     def iterates(
         self, preconditioned: bool, beta: NDArray, p: NDArray | None, rz: float
     ) -> Iterator[Iterate]:
-        """Yield the iterates from beta; p and rz are the last direction and r'M^-1 r, if there are any."""
+        """Yield the iterates from beta; p and rz are the last direction and its r'M^-1 r, if any."""
         k, n = _kernels(), len(beta)
-        D, v, Ap, z = np.empty(n), np.zeros(self.shard.X.shape[1]), np.empty(n), np.empty(n)
+        D, v, image, z = np.empty(n), np.zeros(self.shard.X.shape[1]), np.empty(n), np.empty(n)
         k.diagonal(self.X, self.scales, self.square, D)
-        while True:
+
+        def product(d: NDArray) -> NDArray:
+            k.product(self.X, self.scales, self.square, d, v, image)
+            return image
+
+        def precondition(r: NDArray) -> NDArray:
+            k.precondition(self.X, self.scales, D, r, v, z)
+            return z
+
+        rhs = -np.sqrt(self.shard.c) * self.targets
+        at = CgState(np.array(beta), np.empty(n), np.array(p) if rz else None, rz)
+        while not at.done:
+            p = np.zeros(n) if at.direction is None else at.direction.copy()
+            x = at.x.copy()
+            yield self._iterate(x, {"beta": x, "p": p, "rz": np.array([at.last_square])})
             # the residual from scratch: one more product, without the drift of updates
-            k.product(self.X, self.scales, self.square, beta, v, Ap)
-            r = -np.sqrt(self.shard.c) * self.targets - Ap
-            if preconditioned:
-                k.precondition(self.X, self.scales, D, r, v, z)
-            else:
-                z = r.copy()
-            last, rz = rz, float(r @ z)
-            p = z.copy() if p is None or not last else z + rz / last * p
-            yield self._iterate(beta, {"beta": beta, "p": p, "rz": np.array([rz])})
-            k.product(self.X, self.scales, self.square, p, v, Ap)
-            curvature = float(p @ Ap)
-            if not rz > 0 or not curvature > 0:
-                # the residual is zero in this precision
-                return
-            beta = beta + rz / curvature * p
+            at.residual = rhs - product(at.x)
+            cg(product, rhs, precondition if preconditioned else None, state=at, max_steps=1)
 
     def _iterate(self, beta: NDArray, saved: dict[str, Array]) -> Iterate:
         c = self.shard.c
         u = np.divide(beta, np.sqrt(c), out=np.zeros_like(beta), where=c > 0)
         a = np.zeros(self.shard.X.shape[1])
         self.shard.X.pullback(c * u, 0, len(u), a)
-        terms = c * self.loss.conjugate(self.shard.y).value(u)
-        cut = Cut(a, -float(terms.sum()) - CUT_ROUNDING * float(np.abs(terms).sum()))
+        cut = multiplier_cut(a, self.loss.conjugate(self.shard.y), u, c)
         w = self.obj.argmin(cut)
         return Iterate(w, self.obj.value(w), cut, {}, saved.copy)

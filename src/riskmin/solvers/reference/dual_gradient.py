@@ -24,7 +24,7 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.core.deadline import chunk_ranges
 from riskmin.core.messages import check_whole
 from riskmin.core.registry import repr_of_changes
-from riskmin.numerics.precision import CUT_ROUNDING
+from riskmin.problem.certificate import multiplier_cut
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.solvers.base import BestOnSegments, local_rows_of, local_rows_reason
@@ -180,11 +180,8 @@ class GradientAscent:
 
     def cut(self, u: NDArray, size: float = 0.0) -> Cut:
         """Return the cut of dual variables u; `size` bounds further scores that enter its rounding error."""
-        c = self.shard.c
-        conjugate = np.where(c > 0, self.loss.conjugate(self.shard.y).value(u), 0.0)
-        # b = -sum_i c_i l*(u_i), minus a bound on its rounding error.
-        rounding = CUT_ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
-        return Cut(self._pull_back(u), -float(c @ conjugate) - rounding)
+        conjugate = self.loss.conjugate(self.shard.y)
+        return multiplier_cut(self._pull_back(u), conjugate, u, self.shard.c, z=size)
 
     def snapshot(self, **extra: Any) -> Callable[[], dict[str, Array]]:
         """Return a function that builds the state to resume from."""
