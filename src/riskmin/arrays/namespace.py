@@ -26,7 +26,10 @@ def namespace(*arrays: Array) -> Any:
     """
     if isinstance(arrays[0], Symbol):  # a loss is traced
         return arrays[0].__array_namespace__()
-    if all(isinstance(a, np.ndarray) for a in arrays):
+    for a in arrays:  # a loop: calls of a generator would take as long as a sum over a small block
+        if not isinstance(a, np.ndarray):
+            break
+    else:
         return np
     from array_api_compat import array_namespace  # imported only for torch, CuPy and other libraries
 
@@ -171,6 +174,8 @@ _TIME_TYPES = np.datetime64, np.timedelta64
 
 def check_no_masks_or_dates(a: Any, name: str) -> None:
     """Raise if a holds complex numbers, or masked values, dates or times, which would be read as numbers."""
+    if type(a) is np.ndarray and a.dtype.kind in "biuf":
+        return
     _refuse_mask(a, name)
     _refuse_complex(a, name)
     remedy = "encode it as days since a first one, or drop it"

@@ -176,16 +176,22 @@ def scipy_linalg() -> Any:
 
 
 # ---------------------------------------------------------------- factorizations
-def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
-    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits."""
+def cho_factor(A: NDArray, *, lower: bool = False, overwrite: bool = False) -> tuple[NDArray, bool]:
+    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
+
+    With `overwrite`, an array of doubles in Fortran order holds the factor afterwards.
+    """
     # a Cholesky factorization takes n^3 / 3 operations
     n, work = len(A), len(A) ** 3 / 3
     if work < THREADED_CALL_OPERATIONS:
         check()
-        result: tuple[NDArray, bool] = scipy_linalg().cho_factor(A, lower=lower, check_finite=False)
-        return result
-    # LAPACK overwrites a copy in Fortran order
-    factor, side = np.array(A, dtype=np.float64, order="F"), b"L" if lower else b"U"
+        factor, failed = scipy_linalg().lapack.dpotrf(A, lower=lower, clean=False, overwrite_a=overwrite)
+        if failed:
+            raise np.linalg.LinAlgError(f"the leading minor of order {failed} is not positive definite")
+        return factor, lower
+    # LAPACK overwrites an array in Fortran order
+    factor = np.array(A, dtype=np.float64, order="F", copy=None if overwrite else True)
+    side = b"L" if lower else b"U"
     state, size = ctypes.c_int(0), ctypes.c_int(n)
 
     def run() -> None:  # the closure keeps the array alive if the caller gives up

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.blas_threads import cholesky, scipy_linalg
 
 
 class Linearized(NamedTuple):
@@ -220,22 +219,3 @@ def predictor_corrector_step(groups: list[BarrierVariables], factorize: Callable
     for group, step in zip(groups, chosen, strict=True):
         group.move(t, step)
     return t
-
-
-def scaled_inverse(G: NDArray, diagonal: NDArray) -> Callable[[NDArray], NDArray]:
-    """A function that solves (G + diag(diagonal)) x = r, by a factorization; r may have several columns."""
-    matrix = np.array(G)
-    matrix.reshape(-1)[:: len(G) + 1] += diagonal
-    # a unit diagonal: columns of very different sizes do no harm
-    scale = 1 / np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
-    matrix *= scale * scale[:, None]
-    factor = cholesky(matrix, matrix.reshape(-1)[:: len(G) + 1], 1e-15)
-    if factor is None:
-        return lambda r: (scale * scale * r.T).T
-
-    def solve(r: NDArray) -> NDArray:
-        # transposes, so that scales belong to the rows of one or several columns
-        x = scipy_linalg().cho_solve(factor, (scale * r.T).T, check_finite=False)
-        return np.asarray((scale * x.T).T)
-
-    return solve

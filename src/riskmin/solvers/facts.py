@@ -91,9 +91,9 @@ class Facts:
         loss = self.loss
         return (
             loss is not None
-            and loss.has_hessian
             and not loss.multi_output
             and loss.interval_conjugate(np.ones(1)) is None
+            and loss.has_hessian
         )
 
     # ------------------------------------------------------------ the regularizer

@@ -63,12 +63,14 @@ def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0, n_cases: in
 
 
 def _check_subgradient(reg: Regularizer, p: Array, g: Array, points: list[Array], wrong: str) -> None:
-    """Check Omega(u) >= Omega(p) + g @ (u - p); with g = (v - p) / step, the prox's three-point inequality.
+    """Check Omega(u) >= Omega(p) + g @ (u - p) + m |u - p|^2 / 2 with the modulus m of strong convexity.
 
-    Distant points reveal a lack of convexity, near ones small errors of g.
+    With g = (v - p) / step it is the prox's three-point inequality. Distant points reveal a lack of
+    convexity, near ones small errors of g.
     """
+    m = reg.strong_convexity(p)
     for u in points:
-        value, bound = reg.value(u), reg.value(p) + float(g @ (u - p))
+        value, bound = reg.value(u), reg.value(p) + float((g + m / 2 * (u - p)) @ (u - p))
         require(value >= bound - 1e-9 * (1 + abs(bound)), reg, f"{wrong}: {value:.9g} < {bound:.9g}")
 
 

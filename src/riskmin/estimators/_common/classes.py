@@ -148,10 +148,12 @@ def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     # np.unique of labels that cannot be compared raises a TypeError without the cause
     if y.dtype == object:
         _check_sortable(y)
-    check_classification_targets(y)
-    if weight is not None:
-        y = y[weight > 0]
     classes: NDArray = np.unique(y)
+    # few different integers are classes for certain; scikit-learn would count them once more
+    if y.dtype.kind not in "biu" or 2 * len(classes) >= len(y):
+        check_classification_targets(y)
+    if weight is not None:
+        classes = np.unique(y[weight > 0])
     if len(classes) < 2:
         content = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         among = "" if weight is None else ", in the rows whose weight is not zero"

@@ -142,9 +142,11 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
     """Describe predictions of a single class; return "" if they differ, or a class has negligible weight."""
     z, _ = _scores(objective, w)
     predicted = np.argmax(z, axis=1) if z.ndim == 2 else z + b > 0
+    if np.any(predicted != predicted[0]):
+        return ""
     by_weight, by_rows = _class_fractions(objective)
     # a class whose mean row weight is a smaller share of the overall mean is ignored on purpose
-    if np.any(predicted != predicted[0]) or np.min(by_weight / by_rows) < 1e-3:
+    if np.min(by_weight / by_rows) < 1e-3:
         return ""
     return "all rows get the same class, as J is least at w = 0 within tol"
 

@@ -12,7 +12,6 @@ factorized is :math:`\lambda K + A^\top H A` in the weights, in which a small pe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ import numpy as np
 from riskmin.arrays.namespace import as_array_like, to_numpy
 from riskmin.core import Array, Cut, NDArray
 from riskmin.core.deadline import check_each
-from riskmin.numerics.barrier import BarrierVariables, Linearized, predictor_corrector_step, scaled_inverse
+from riskmin.numerics.barrier import BarrierVariables
+from riskmin.numerics.saddle_point import SaddlePoint
 from riskmin.problem.objective import Objective
 
 
@@ -85,13 +85,14 @@ class BarrierProgram:
         The method starts at w, where J is `value`.
         """
         rows, point = np.asarray(to_numpy(A), dtype=float), np.asarray(to_numpy(w), dtype=float)
-        saddle = _MasterSaddlePoint(np.vstack([rows, 0 * rows[:1]]), np.append(b, 0.0), point, self.terms)
+        saddle = self._saddle_point(np.vstack([rows, 0 * rows[:1]]), np.append(b, 0.0), point)
         best_bound, alpha = -np.inf, np.zeros(len(b))
         best_value, minimizer = np.inf, point
         for _ in check_each(range(self.MAX_STEPS)):
             if not saddle.step() > 0:
                 break
-            x, point = saddle.cuts.x[:-1] / saddle.cuts.x.sum(), self.reg.prox(saddle.weights.x, 0.0)
+            x, point = saddle.multipliers.x, self.reg.prox(saddle.weights.x, 0.0)
+            x = x[:-1] / x.sum()
             if (bound := self._bound(rows, b, x)) > best_bound:
                 best_bound, alpha = bound, x
             if (model := self._value(rows, b, point)) < best_value:
@@ -100,54 +101,32 @@ class BarrierProgram:
                 break
         return alpha, as_array_like(minimizer, A)
 
-
-class _MasterSaddlePoint:
-    r"""The variables of :math:`\min_w \max_x\; x^\top (A w + b) + f(w)` over the simplex, with barriers."""
-
-    REFINEMENTS = 2
-    """How often the linear system is solved, each time for the residual of the last."""
-
-    def __init__(self, A: NDArray, b: NDArray, w: NDArray, terms: dict[str, NDArray]) -> None:
-        m = len(b)
-        height = A @ w + b
+    def _saddle_point(self, A: NDArray, offsets: NDArray, w: NDArray) -> SaddlePoint:
+        r"""Return :math:`\min_w \max_x\; x^\top (A w + b) + \lambda\,\Omega(w)` over the simplex, at w."""
+        m, height = len(offsets), A @ w + offsets
         # a mean slack as large as the differences of the cuts at w
-        spread = float(np.ptp(height)) + 1e-3 * float(np.max(np.abs(b))) + 1e-300
-        self.A, self.xi, self.dxi = A, float(height.max()) + spread, 0.0
-        self.cuts = BarrierVariables(np.full(m, 1 / m), spread / m, shift=-b, lower=0.0)
-        self.weights = BarrierVariables(w, spread / m, **terms)
+        spread = float(np.ptp(height)) + 1e-3 * float(np.max(np.abs(offsets))) + 1e-300
+        weights = BarrierVariables(w, spread / m, **self.terms)
+        cuts = BarrierVariables(np.full(m, 1 / m), spread / m, shift=-offsets, lower=0.0)
+        b = -float(height.max()) - spread  # -xi, above all cuts
+        return SaddlePoint(
+            _CutRows(A), np.arange(m), (weights, cuts), intercept=True, b=b, total=1.0, by_rows=False
+        )
 
-    def step(self) -> float:
-        """Take one step of the predictor-corrector method; return its length."""
-        t = predictor_corrector_step([self.weights, self.cuts], self._factorize)
-        self.xi += t * self.dxi
-        return t
 
-    def _factorize(self) -> Callable[[list[Linearized]], list[NDArray]]:
-        """Return the function that solves the optimality conditions with linear slopes.
+class _CutRows:
+    """The products with the slopes of the cuts, as the rows of X."""
 
-        With slopes s and curvatures K of both groups, they are s_w + K_w dw + A'(x + dx) = 0,
-        s_x + K_x dx = A (w + dw) - xi - dxi, and 1'(x + dx) = 1.
-        """
-        A, w, x = self.A, self.weights.x, self.cuts.x
-        K_w, K_x = (group.linearized(0.0).curvature for group in (self.weights, self.cuts))
-        h = 1 / K_x
-        total, center = float(h.sum()), (h @ A) / float(h.sum())
-        centered = A - center
-        inverse = scaled_inverse((centered.T * h) @ centered, K_w)
+    def __init__(self, A: NDArray) -> None:
+        self.A, self.shape = A, A.shape
 
-        def direction(models: list[Linearized]) -> list[NDArray]:
-            dw, dx, self.dxi = np.zeros(len(w)), np.zeros(len(x)), 0.0
-            # the second round removes what rounding has left of the residuals
-            for _ in range(self.REFINEMENTS):
-                r_w = -(models[0].slope + K_w * dw + A.T @ (x + dx))
-                r_x = A @ (w + dw) - self.xi - self.dxi - models[1].slope - K_x * dx
-                r_1 = 1.0 - float((x + dx).sum())
-                # more_x = h (A more_w - more_xi + r_x), whose sum is r_1
-                shift = (float(h @ r_x) - r_1) / total
-                more = inverse(r_w - A.T @ (h * (r_x - shift)))
-                more_xi = float(center @ more) + shift
-                dx = dx + h * (A @ more - more_xi + r_x)
-                dw, self.dxi = dw + more, self.dxi + more_xi
-            return [dw, dx]
+    def forward(self, w: NDArray) -> NDArray:
+        return self.A @ w
 
-        return direction
+    def adjoint(self, x: NDArray) -> NDArray:
+        return x @ self.A
+
+    def centered_gram(self, h: NDArray) -> NDArray:
+        """Return the matrix of the slopes less their mean, which may be 1e9 times as large."""
+        centered = self.A - (h @ self.A) / float(h.sum())
+        return (centered.T * h) @ centered

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.blas_threads import cho_factor, scipy_linalg
 from riskmin.core.deadline import check
+from riskmin.numerics.linear_systems import shifted_cholesky
 
 ACTIVE_SET_BATCH, ACTIVE_SET_STEPS_PER_CALL = 32, 20
 """Coordinates that enter an active set at once, and steps between two checks of the deadline."""
 ACTIVE_SET_WORK = 200
 """Multiplications per entry of G after which cycles are tried: so many of these take as long."""
-DAMPING_SHARES = (1e-13, 1e-6, 1e-4, 1e-2)
-"""Shares of the diagonal to add until G is positive definite; the second is for single precision."""
 
 
 def active_set_search(
@@ -133,7 +131,9 @@ class FreeCoordinates:
         return t, np.where(reach <= t, end, self.w + t * step)
 
 
-def solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
+def solve_free_coordinates(
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, rounding: float = 1e-11
+) -> None:
     """Step towards the minimizer over the w_j that are neither zero nor at a bound.
 
     Entries that would change their sign end at zero; if the model is not lower there, the step ends at the
@@ -145,7 +145,8 @@ def solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -
         return
     slope = g[index] + free.penalty_slope
     H = G[np.ix_(index, index)]
-    step = _damped_solve(H, -slope, square)
+    # singular where columns are dependent, and slightly indefinite in single precision
+    step = shifted_cholesky(H, square, rounding=0.01 * rounding)(-slope)
     new = free.projected(step)
     if not _change(H, square, slope, new - free.w) < 0:
         new = free.shortened(step)[1]
@@ -154,23 +155,6 @@ def solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -
             return
     g += G[:, index] @ (new - free.w)
     w[index] = new
-
-
-def _damped_solve(H: NDArray, right: NDArray, square: NDArray) -> NDArray:
-    """Return (H + diag(square))^-1 right, with the smallest share of the diagonal added that is enough.
-
-    H is singular where columns are linearly dependent, and slightly indefinite in single precision. A share
-    of each diagonal entry does not depend on the units of the columns.
-    """
-    for share in DAMPING_SHARES:
-        try:
-            factor = cho_factor(H + np.diag(square + share * H.diagonal()))
-            solution: NDArray = scipy_linalg().cho_solve(factor, right, check_finite=False)
-            return solution
-        except np.linalg.LinAlgError:
-            pass
-    step: NDArray = right / (H.diagonal() + square)
-    return step
 
 
 def _change(H: NDArray, square: NDArray, slope: NDArray, step: NDArray) -> float:

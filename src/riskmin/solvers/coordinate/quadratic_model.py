@@ -184,7 +184,7 @@ def _descend(
         n_epochs += epochs
         if worst <= tol:
             break
-        solve_free_coordinates(G, g, w, terms)
+        solve_free_coordinates(G, g, w, terms, rounding)
     return n_epochs
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from riskmin.arrays.compressed import Csc, Csr
 from riskmin.core import NDArray, deadline
 from riskmin.core.deadline import check, chunk_ranges
+from riskmin.numerics.linear_systems import CgState, cg
 from riskmin.solvers.coordinate.active_set import FreeCoordinates
 from riskmin.solvers.coordinate.quadratic_model import Model, kernels
 
@@ -163,26 +164,18 @@ class ScaledColumns:
 
         A are the columns; the diagonal of the Hessian is the preconditioner.
         """
-        n = self.store.n_rows
-        d, residual, Ad, q, buffer = np.zeros(len(g)), -g, np.zeros(n), np.empty(n), np.empty(n)
-        p = residual / diagonal
-        rz = first = float(residual @ p)
-        # Vectors of n entries are updated in place: new pages take as long as a pass over sparse columns.
-        for _ in range(max_steps):
-            if not rz > self.CG_TOLERANCE**2 * first or np.abs(residual).max() <= 0.3 * tol:
-                break
-            self.scores(p, q)
-            curvature = float(q @ q + square @ (p * p))
-            if not curvature > 0:
-                break
-            t = rz / curvature
-            d += t * p
-            Ad += np.multiply(t, q, out=buffer)
-            residual -= t * (self.pull_back(q) + square * p)
-            z = residual / diagonal
-            rz, last = float(residual @ z), rz
-            p = z + rz / last * p
-        return d, Ad
+        # vectors of n entries stay: new pages take as long as a pass over sparse columns
+        Ad = np.empty(self.store.n_rows)
+        first = float(g @ (g / diagonal))
+
+        def product(p: NDArray) -> NDArray:
+            return np.asarray(self.pull_back(self.scores(p, Ad)) + square * p)
+
+        def stop(at: CgState) -> bool:
+            return not at.square > self.CG_TOLERANCE**2 * first or np.abs(at.residual).max() <= 0.3 * tol
+
+        d = cg(product, -g, lambda r: r / diagonal, stop, max_steps=max_steps).x
+        return d, self.scores(d, Ad)
 
     def solve_free(self, h: NDArray, model: Model, offset: NDArray, point: ModelPoint) -> NDArray:
         """Step to the minimizer of the model over the w_j != 0, by conjugate gradients, in place.

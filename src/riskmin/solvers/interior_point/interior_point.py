@@ -10,17 +10,13 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
 from riskmin.numerics.barrier import BarrierVariables
-from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
+from riskmin.numerics.precision import sum_rounding
+from riskmin.numerics.saddle_point import SaddlePoint
+from riskmin.problem.certificate import balanced, multiplier_cut, scale_of_slopes
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.problem.scored_point import (
-    PointEvaluation,
-    PointEvaluator,
-    ScoredPoint,
-    balanced,
-    scale_of_slopes,
-)
+from riskmin.problem.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 from riskmin.solvers.base import (
     BestOnSegments,
     bounded_curvature,
@@ -28,7 +24,6 @@ from riskmin.solvers.base import (
     local_rows_of,
     local_rows_reason,
 )
-from riskmin.solvers.interior_point.saddle_point import SaddlePoint
 from riskmin.solvers.interior_point.several_outputs import (
     WeightModel,
     several_outputs_reason,
@@ -287,14 +282,13 @@ def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective, errors: ND
     rows = point.rows
     c, dual = shard.c[rows], obj.risk.loss.interval_conjugate(shard.y[rows])
     u = np.clip(point.multipliers.x / c, dual.lower, dual.upper)
-    u = balanced(u, c) if point.intercept else u
+    u = balanced(u, c, dual) if point.intercept else u
     a = point.adjoint(c * u)
     if obj.reg.polyhedral:
         s = scale_of_slopes(obj, Cut(a, 1.0), errors * np.sqrt(c @ u**2))
         u, a = s * u, s * a
-    conjugate = dual.value(u)
-    magnitude = np.abs(conjugate) + np.abs(u) * (np.abs(dual.shift) + abs(point.b) + 1.0)
-    return Cut(a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ magnitude))
+    cut = multiplier_cut(a, dual, u, c, z=abs(point.b) + 1.0)
+    return cut._replace(u=point.scattered(u))
 
 
 def penalty_variables(obj: Objective, w: NDArray, mu: float) -> BarrierVariables:

@@ -17,7 +17,8 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
-from riskmin.numerics.barrier import BarrierVariables, Linearized, predictor_corrector_step, scaled_inverse
+from riskmin.numerics.barrier import BarrierVariables, Linearized, predictor_corrector_step
+from riskmin.numerics.linear_systems import shifted_cholesky
 from riskmin.problem.objective import Objective
 
 MIN_CURVATURE = 1e-11
@@ -60,7 +61,7 @@ class WeightModel:
     def _factorize(self) -> Callable[[list[Linearized]], list[NDArray]]:
         """The function that solves slope + K dv + g + H (v + dv - w) = 0 for dv."""
         K = self.variables.linearized(0.0).curvature
-        inverse = scaled_inverse(self.H, K)
+        inverse = shifted_cholesky(self.H, K)
 
         def direction(models: list[Linearized]) -> list[NDArray]:
             dv = np.zeros(len(K))

@@ -19,7 +19,8 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_linalg
-from riskmin.numerics.barrier import BOUNDARY_SHARE, scaled_inverse
+from riskmin.numerics.barrier import BOUNDARY_SHARE
+from riskmin.numerics.linear_systems import shifted_cholesky
 
 
 class TableStep(NamedTuple):
@@ -206,7 +207,7 @@ class _TableSystem:
         theta = t.lower / t.gamma + self.q
         self.h = np.where(free, 1 / np.where(free, theta, 1.0), 0.0)
         self.S = self.h.sum(axis=0)
-        self.inverse = scaled_inverse((t.Y.T * self.S) @ t.Y, t.L)
+        self.inverse = shifted_cholesky((t.Y.T * self.S) @ t.Y, t.L)
         # derivatives of the sum of all multipliers by the unknowns, w fixed
         self.C = np.zeros((n, 3 * K + 2))
         self.C[:, :K] = (self.h * self.q + t.fixed).T
