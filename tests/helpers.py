@@ -189,6 +189,30 @@ def check_sentence(completed, *words):
         assert word in err
 
 
+def refusals(*tables):
+    """A test of tables of (call, words of the sentence), each table with the exception that it raises."""
+    rows = [(*row, error) for table, error in tables for row in table]
+
+    @pytest.mark.parametrize(("call", "words", "error"), rows, ids=[f"{k}" for k in range(len(rows))])
+    def test_refusals_name_the_cause_and_a_remedy_in_one_line(call, words, error):
+        with pytest.raises(error, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+    return test_refusals_name_the_cause_and_a_remedy_in_one_line
+
+
+def edit(path, change):
+    """Change the arrays and the metadata of a model file, with a valid checksum, as another program might."""
+    from riskmin.core.persist import checksum, load_arrays, save_arrays
+
+    arrays, meta = load_arrays(path, "model")
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    meta.pop("sha256")
+    change(arrays, meta)
+    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
+
+
 def name_of(value):
     """An id of a parameter that is the same in every process: functions have addresses in theirs."""
     return getattr(value, "__name__", None) or repr(value)
@@ -270,13 +294,15 @@ class Problem:
     sparse: bool = False
     units: object = 1.0
     """What the columns are multiplied by."""
+    offset: object = 0.0
+    """What is added to the columns afterwards."""
     data: object = None
     """X, y and sample weights, where they are not drawn."""
 
     def __post_init__(self):
         drawn = self.data or problem(self.loss, self.n, self.p, self.seed)
         self.X, self.y, self.weights = drawn
-        self.X = self.X * self.units
+        self.X = self.X * self.units + self.offset
         if not self.weighted:
             self.weights = None
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from riskmin import Hinge, linear_risk
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.sequences import Sequences
+from riskmin.testing.inputs import storages
 
 N, P = 23, 7
 
@@ -28,55 +29,17 @@ def entries(dtype=np.float64):
     return X.astype(dtype)
 
 
-def wide_index(X):
-    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
-    return X
-
-
-def unsorted(X):
-    for i in range(X.shape[0]):
-        row = slice(X.indptr[i], X.indptr[i + 1])
-        X.indices[row], X.data[row] = X.indices[row][::-1].copy(), X.data[row][::-1].copy()
-    X.has_sorted_indices = False
-    return X
-
-
-def with_duplicates(X):
-    """Each entry split into two, with explicit zeros."""
-    indices = np.repeat(X.indices, 3)
-    data = np.stack([0.25 * X.data, 0.75 * X.data, 0 * X.data], axis=1).ravel()
-    return type(X)((data, indices, 3 * X.indptr), shape=X.shape)
-
-
-def window(X):
-    big = np.full((2 * N, 3 * P), np.nan)
-    big[::2, ::3] = X
-    return big[::2, ::3]
-
-
 FORMATS = {
-    "C order": lambda: entries(),
-    "C order, float32": lambda: entries(np.float32),
-    "Fortran order": lambda: np.asfortranarray(entries()),
+    **{name: lambda name=name: storages(entries())[name] for name in storages(np.eye(2))},
     "Fortran order, float32": lambda: np.asfortranarray(entries(np.float32)),
-    "strided view": lambda: window(entries()),
     "reversed view": lambda: entries()[::-1, ::-1],
     "int": lambda: entries(np.int64),
     "bool": lambda: entries() != 0,
-    "read only": lambda: (x := entries(), x.setflags(write=False))[0],
-    "CSR": lambda: sp.csr_array(entries()),
     "CSR matrix": lambda: sp.csr_matrix(entries()),
-    "CSR, int64 indices": lambda: wide_index(sp.csr_array(entries())),
     "CSR, float32": lambda: sp.csr_array(entries(np.float32)),
     "CSR, int8": lambda: sp.csr_array(entries(np.int8)),
-    "CSR, unsorted": lambda: unsorted(sp.csr_array(entries())),
-    "CSR, duplicates": lambda: with_duplicates(sp.csr_array(entries())),
     "CSR, empty": lambda: sp.csr_array((N, P)),
-    "CSC": lambda: sp.csc_array(entries()),
-    "CSC, int64 indices": lambda: wide_index(sp.csc_array(entries())),
     "CSC, float32": lambda: sp.csc_array(entries(np.float32)),
-    "CSC, duplicates": lambda: with_duplicates(sp.csc_array(entries())),
-    "COO": lambda: sp.coo_array(entries()),
     "LIL": lambda: sp.lil_array(entries()),
     "torch": lambda: torch().as_tensor(entries()),
     "torch, float32": lambda: torch().as_tensor(entries(np.float32)),

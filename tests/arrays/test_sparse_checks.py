@@ -18,44 +18,41 @@ DENSE = np.where(rng.random((6, 4)) < 0.6, rng.standard_normal((6, 4)), 0.0)
 Y = np.array([1.0, -1.0] * 3)
 
 
+def put(array, place, value):
+    return lambda X: getattr(X, array).__setitem__(place, value)
+
+
+def cast(X, dtype):
+    X.indices, X.indptr = X.indices.astype(dtype), X.indptr.astype(np.int64)
+
+
+FAULTS = {
+    "large": put("indices", -1, 10**6),
+    "negative": put("indices", 0, -1),
+    "decreasing": lambda X: put("indptr", 1, X.indptr[-1])(X),
+    "beyond": put("indptr", -1, 10**6),
+    "data": lambda X: setattr(X, "data", X.data[:1].copy()),
+    # int64 indices that are within range in the lower 32 bits
+    "wide": lambda X: (cast(X, np.int64), put("indices", 0, X.indices[0] + 2**32)(X)),
+    "first": put("indptr", 0, -3),
+    "short": lambda X: setattr(X, "indptr", X.indptr[:-1].copy()),
+    "floats": lambda X: cast(X, float),
+}
+OF_OTHERS = {
+    "coo row": lambda X: X.coords[0].__setitem__(-1, 10**6),
+    "coo column": lambda X: X.coords[1].__setitem__(-1, -7),
+    "dia offset": put("offsets", 0, 2**30),
+}
+KINDS = [f"{base} {how}" for base in ("csr", "csc") for how in FAULTS]
+KINDS += [*(f"bsr {how}" for how in list(FAULTS)[:5]), *OF_OTHERS]
+
+
 def broken(kind):
     """A matrix of each format with one inconsistency, which bypasses SciPy's checks."""
     base, _, how = kind.partition(" ")
     X = getattr(sp, f"{base}_array")(DENSE if base != "bsr" else sp.csr_array(DENSE))
-    if how == "large":
-        X.indices[-1] = 10**6
-    elif how == "negative":
-        X.indices[0] = -1
-    elif how == "wide":  # int64 indices that are within range in the lower 32 bits
-        X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
-        X.indices[0] += 2**32
-    elif how == "decreasing":
-        X.indptr[1] = X.indptr[-1]
-    elif how == "beyond":
-        X.indptr[-1] = 10**6
-    elif how == "first":
-        X.indptr[0] = -3
-    elif how == "short":
-        X.indptr = X.indptr[:-1].copy()
-    elif how == "data":
-        X.data = X.data[:1].copy()
-    elif how == "floats":
-        X.indices = X.indices.astype(float)
-    elif how == "row":
-        X.coords[0][-1] = 10**6
-    elif how == "column":
-        X.coords[1][-1] = -7
-    elif how == "offset":
-        X.offsets[0] = 2**30
+    (OF_OTHERS.get(kind) or FAULTS[how])(X)
     return X
-
-
-KINDS = [
-    *(f"{base} {how}" for base in ("csr", "csc") for how in
-      ("large", "negative", "wide", "decreasing", "beyond", "first", "short", "data", "floats")),
-    *(f"bsr {how}" for how in ("large", "negative", "decreasing", "beyond", "data")),
-    "coo row", "coo column", "dia offset",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -36,14 +36,17 @@ def pairs(z):
     return z[Y > 0][:, None] - z[Y < 0][None, :]
 
 
-@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name].task != "tagging"])
+@pytest.mark.parametrize("loss", [*LOSSES, "chain_max_margin:rescaled=1"])
 def test_every_loss_fits_predicts_evaluates_and_certifies(loss, tmp_path, run):
-    n = 20
+    n, task, model = 20, rm.get_loss(loss).task, tmp_path / "m"
     y = {"regression": np.round(np.exp(0.3 * X[:, 0]), 3), "ordinal": GRADE, "ranking": GRADE}
-    y = y.get(LOSSES[loss].task, Y)[:n]
-    data, model = tmp_path / "data.npz", tmp_path / "m"
-    queries = {"qid": QID[:n]} if LOSSES[loss].task == "ranking" else {}
-    np.savez(data, X=np.abs(X[:n]) if loss == "novelty" else X[:n], y=y, **queries)
+    y = y.get(task, Y)[:n]
+    queries = {"qid": QID[:n]} if task == "ranking" else {}
+    data = tmp_path / ("data.conll" if task == "tagging" else "data.npz")
+    if task == "tagging":
+        data.write_text("".join(f"{x > 0} {x > 1} {label}\n" for x, label in zip(X[:n, 0], y, strict=True)))
+    else:
+        np.savez(data, X=np.abs(X[:n]) if loss == "novelty" else X[:n], y=y, **queries)
     assert run("fit", data, "--loss", loss, "--lam", "0.1", "--tol", "0.01", "-o", model)[0] == 0
     code, out, _ = run("predict", model, data)
     assert (code, len(out.splitlines())) == (0, n)
@@ -98,6 +101,30 @@ def test_evaluate_two_classes(files, run):
     assert (code, "ROC area" in out) == (0, True)
 
 
+def test_several_classes_and_several_outputs(files, tmp_path, run):
+    data, frame = files / "graded.csv", pd.DataFrame(X, columns=list("abcd"))
+    model = fitted(run, data, "logistic", tmp_path / "m")
+    z = X @ model.coef_.T + model.intercept_
+    losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(N), np.argsort(np.argsort(GRADES))[GRADE]]
+    assert model.objective_ == pytest.approx(losses.mean() + 0.005 * (model.coef_**2).sum(), rel=1e-9)
+    assert run("predict", tmp_path / "m", data)[1].split() == model.predict(frame).tolist()
+    for option, expected in {"--proba": model.predict_proba, "--scores": model.decision_function}.items():
+        out = run("predict", tmp_path / "m", data, option)[1]
+        np.testing.assert_allclose(np.loadtxt(out.splitlines()), expected(frame))
+    out = run("evaluate", tmp_path / "m", data)[1]
+    assert all(word in out for word in ("macro F1", "poor"))
+    facts = run_json(run, "evaluate", tmp_path / "m", data)[1]
+    assert facts["accuracy"] == pytest.approx(model.score(frame, GRADES[GRADE]))
+    assert facts["classes"]["fair"]["rows"] == (GRADE == 1).sum()
+    assert run_json(run, "certify", tmp_path / "m", data)[1]["verdict"] == "certified"
+    both = rm.LinearRegressor(alpha=0.1).fit(X, X[:, :2])
+    rm.save_model(both, tmp_path / "m")
+    out = run("predict", tmp_path / "m", files / "two.svm")[1]
+    np.testing.assert_allclose(np.loadtxt(out.splitlines()), both.predict(X))
+    for command in ("evaluate", "certify"):
+        check_sentence(run(command, tmp_path / "m", files / "two.svm"), "predicts 2 numbers per row")
+
+
 def test_novelty_with_and_without_labels(tmp_path, run):
     inner = np.abs(np.random.default_rng(0).normal(size=(100, 3))) + 1
     inner[:5] *= 0.1
@@ -149,18 +176,6 @@ def test_the_number_of_nonzero_weights_is_printed(files, tmp_path, run):
     assert "hinge: max(0, margin - y z)" in page
     assert str(tmp_path / "r") in out
     assert "nonzero weights" not in run("fit", files / "two.svm", "--lam", 0.1, "-o", tmp_path / "m")[1]
-
-
-@pytest.mark.parametrize(
-    "reg", ["l1", "elastic:eps=2", rm.Entropy(prior=[0.1, 0.2, 0.3, 0.4], balanced=True), rm.L2(weights=2.0)]
-)
-def test_model_files_keep_the_regularizer(reg, tmp_path):
-    price, positive = 2 * X[:, 0] + np.sin(X[:, 1]), reg == "l1"
-    model = rm.LinearRegressor("absolute", regularizer=reg, alpha=0.1, positive=positive)
-    rm.save_model(model.fit(X, price), tmp_path / "m")
-    back = rm.load_model(tmp_path / "m")
-    assert (back.regularizer, back.positive) == (reg, positive)
-    assert rm.certify(back, X, price).status == "certified"
 
 
 # ---------------------------------------------------------------- fit
@@ -394,7 +409,8 @@ def test_query_column(files, tmp_path, run):
     made = fitted(run, clicks, "pairwise_hinge", model, "--qid", "topic")
     assert made.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     twin = rm.LinearRanker("pairwise_hinge", alpha=1e-2).fit(X, GRADE, qid=QID)
-    np.testing.assert_allclose(made.coef_, twin.coef_, rtol=1e-9, atol=1e-12)
+    # both fits are within tol of one minimum: they need not have the same bits
+    np.testing.assert_allclose(made.coef_, twin.coef_, rtol=1e-5)
     for column in ("topic", "1"):
         assert run("certify", model, clicks, "--qid", column)[0] == 0
         assert run("evaluate", model, clicks, "--qid", column)[0] == 0

@@ -106,8 +106,8 @@ def test_path_starts_where_all_weights_are_zero(files, tmp_path, run):
 def test_path_of_other_tasks_and_threads(files, run):
     for args in (["--loss", "novelty"], ["--class-weight", "balanced"], ["--jobs", "2"], ["--jobs", "-1"]):
         assert run("path", files / "two.svm", "--lams", "1,0.1", "--quiet", *args)[0] == 0
-    quantile = ["--loss", "quantile:level=0.9", "--lams", "1,0.1", "--quiet"]
-    assert run("path", files / "houses.csv", *quantile)[0] == 0
+    for name, *args in (("houses.csv", "quantile:level=0.9"), ("graded.csv", "hinge", "--reg", "l1")):
+        assert run("path", files / name, "--lams", "1,0.1", "--quiet", "--loss", *args)[0] == 0
 
 
 def test_fits_that_did_not_converge_are_reported(files, tmp_path, run):

@@ -10,6 +10,7 @@ from helpers import check_sentence
 from riskmin.core.persist import save_arrays
 
 FIT, PATH, CV = ("fit two.svm -o new", "path two.svm", "cv two.svm -o new")
+TAG, TABLE, NONE = "fit tags.conll", "fit two.csv -o new", "tcp://127.0.0.1:9"
 RANK = "fit clicks.csv --loss pairwise_hinge -o new"
 CV_3 = "cv two.svm -o new --lams 1 --folds 3"
 CV_RANKED = "cv ranked.svm -o new --lams 0.1 --folds 3"
@@ -85,6 +86,7 @@ SENTENCES = [
     ("fit raw.csv -o - --json", "stdout"),
     # labels, grades and queries
     ("fit houses.csv -o new", "but hinge takes classes", "--loss squared"),
+    ("fit graded.csv --loss exponential -o new", "4 classes (best, fair, good, ...), but exponential"),
     ("fit graded.csv --loss ordinal -o new", "order is not known", "--order"),
     ("fit graded.csv --loss ordinal -o new --order poor,fair,good", "best"),
     ("fit graded.csv --loss ordinal -o new --order poor,poor", "--order"),
@@ -99,6 +101,23 @@ SENTENCES = [
     ("fit raw.csv -o new", "line", "the cell is empty", "--impute median"),
     ("fit raw.csv --impute mean -o new", "'since'", "dates"),
     *((f"fit two.csv -o new --columns {text}", "--columns") for text in ("''", ",", "' '")),
+    # sentences
+    (f"{TAG} -o new", "holds sentences, which are for taggers: fit one by --loss chain_crf"),
+    (f"{TAG} --constraints bio -o new", "--constraints is for tagging"),
+    (f"{TAG} --loss chain_crf --target pos -o new", "columns have no names"),
+    (f"{TAG} --loss chain_crf --positive -o new", "--positive is for models of rows"),
+    (f"{TAG} --loss chain_crf --standardize -o new", "--standardize is for models"),
+    ("path tags.conll --loss chain_crf", "path is for models of rows"),
+    ("cv tags.conll --loss chain_crf -o new", "cv is for models of rows"),
+    # where the rows are
+    (f"{TABLE} --dask {NONE} --mpi", "--dask and --mpi exclude each other"),
+    (f"{TABLE} --processes 2 --dask {NONE}", "--processes and --dask exclude each other"),
+    (f"{TABLE} --processes 2 --jobs 2", "--jobs is for threads of this process"),
+    (f"{TABLE} --dask scheduler", "write tcp://HOST:PORT"),
+    (f"{TABLE} --tls-ca ca.pem", "--tls-ca is for --dask tls://"),
+    (f"{TABLE} --processes 2 --loss chain_crf", "a tagger extracts its features from all sentences"),
+    ("fit two.csv other.csv -o new", "other.csv: its column 'z' is where"),
+    (f"{TABLE} --device cuda", "device='cuda': CuPy"),
     # path and cv
     (f"{PATH} --lams 1,x", "'1,x' is no list of numbers: write 1,0.1,0.01"),
     (f"{PATH} --lams 1,-1", "must hold finite numbers > 0"),
@@ -171,6 +190,8 @@ def here(files):
     (files / "hard.svm").hardlink_to(files / "two.svm")
     (files / "short.model").write_bytes((files / "hinge.model").read_bytes()[:200])
     (files / "narrow.csv").write_text("x0,x1\n1,1\n")
+    (files / "other.csv").write_text("a,b,z,d,label\n1,2,3,4,1\n")
+    (files / "tags.conll").write_text("Rain NN B-NP\nfell VBD B-VP\n")
     (files / "strange.svm").write_text("9 1:1\n0 1:2\n")
     (files / "good.csv").write_text("a,b,c,d,qid,y\n1,2,3,4,5,good\n")
     deep = {"lists": "[" * 200_000, "toml": "a = " + "[" * 9000, "json": '{"a":' * 100_000}

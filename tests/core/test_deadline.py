@@ -236,7 +236,7 @@ LONG = [
     (newton, 6000, 100),
     (semismooth, 6000, 300),
     (kernel, 6000, 30),
-    (entropy, 600, 200),
+    (entropy, 600, 120),
     (sweeps, 30_000, 30),
     (multi_output, 1000, 40),
 ]
@@ -257,7 +257,9 @@ def test_the_time_limit_ends_a_step(make, n, limit):
             callback=lambda it, row: at_iterates.append(clock.readings),
         )
     assert result.status == "max_seconds"
-    assert at_iterates[-1] + 3 <= limit <= clock.readings < 3 * limit
+    # the limit may pass at an iterate, by chance, but steps read the clock, too
+    assert max(np.diff([*at_iterates, clock.readings])) >= 3
+    assert limit <= clock.readings < 3 * limit
     assert 0 <= result.lower <= result.value
     assert result.value == pytest.approx(obj.value(result.w), rel=1e-9)
 

@@ -347,7 +347,17 @@ def test_damaged_arrays(stored, name):
         check(stored)
 
 
+def with_value(key, value):
+    return lambda text: json.dumps(json.loads(text) | {key: value})
+
+
 BROKEN = r"meta.json: .*(convert the data anew|check the path)"
+DATES = {"data": "datetime64[D]", "indices": "int32", "indptr": "int64"}
+VALUES = {
+    "rows": ["8", 1e400, True], "columns": [-4], "numbers": [2**70], "shards": [[1], {}],
+    "arrays": [{"data": "O"}, [], DATES], "classes": [["u", 1], 7], "queries": [{}],
+    "feature_names": [["a", 1, None, "d", "e", "f", "g"], ["a"]],
+}  # fmt: skip
 METADATA = {
     "version": (
         lambda text: text.replace('"version": 1', '"version": 2'),
@@ -356,21 +366,28 @@ METADATA = {
     "cut": (lambda text: "{", BROKEN),
     "list": (lambda text: "[]", BROKEN),
     "few": (lambda text: '{"format": "riskmin data", "version": 1}', BROKEN),
+    "deep": (lambda text: "[" * 10**4 + "]" * 10**4, BROKEN),
     "gap": (lambda text: text.replace("[15, 30]", "[15, 29]"), BROKEN),
+    "decreasing": (lambda text: text.replace("[0, 15]", "[0, 99]").replace("[15, 30]", "[99, 30]"), BROKEN),
     "array": (lambda text: re.sub(r'"data": (\d+|"float64"), ', "", text), BROKEN),
     "columns": (
-        lambda text: json.dumps(json.loads(text) | {"columns": 3}),  # with valid checksums
+        lambda text: with_value("columns", 3)(with_value("feature_names", None)(text)),  # valid checksums
         r"shard 1 of 4 .* has columns beyond the last",
     ),
+    **{f"{key} {value}": (with_value(key, value), BROKEN) for key in VALUES for value in VALUES[key]},
 }
 
 
 @pytest.mark.parametrize(("change", "message"), METADATA.values(), ids=METADATA)
 def test_damaged_metadata(stored, change, message):
+    X, words = rows()[0], np.resize(["u", "v"], 60)
+    parts = [(X[i : i + 15], words[i : i + 15], words[i : i + 15]) for i in range(0, 60, 15)]
+    save(stored, parts, shard_mb=1e-6, feature_names=list("abcdefg"), force=True)
     meta = stored / "meta.json"
     meta.write_text(change(meta.read_text()))
-    with pytest.raises(DataError, match=message):
-        load(stored)
+    for read in (load, check):
+        with pytest.raises(DataError, match=message):
+            read(stored)
 
 
 # ---------------------------------------------------------------- atomic replacement

@@ -298,3 +298,9 @@ def test_memory_is_little_more_than_the_result():
     tracemalloc.stop()
     result = X.data.nbytes + X.indices.nbytes + 2 * X.indptr.nbytes
     assert peak < 1.25 * result + 3e6
+
+
+@pytest.mark.parametrize("row", [b"1e999 1:1", b"1 1:1e999"])
+def test_plain_files_with_infinite_numbers_are_refused(row):
+    with pytest.raises(DataError, match="'1e999' is not finite"):
+        load_svmlight(io.BytesIO(b"1 1:1\n" + row + b"\n"))

@@ -208,35 +208,6 @@ def test_sparse_matrices_of_every_format_are_read(kind, suffix, tmp_path):
     assert data.y.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-ONES, TWO = np.ones((2, 2)), np.arange(2)
-SPARSE = sp.csr_matrix(np.diag([1.0, np.inf]))
-PARTS = {"format": b"csr", "shape": (2, 2), "data": SPARSE.data, "indices": TWO, "indptr": np.arange(3)}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"a": np.ones(3)}, r"there is no array X among \['a'\]"),
-        ({"X": np.ones((3, 2)), "y": np.array([1, "a", None], object)}, "Python objects"),
-        ({"X": np.ones((3, 2)), "y": np.ones(2)}, r"y has the shape \(2,\) where X has 3 rows"),
-        ({"X": np.ones(3), "y": np.ones(3)}, r"X is float64 of shape \(3,\)"),
-        ({"X": np.array([[1, 2], [3, np.nan]]), "y": TWO}, "row 2 of X is not finite"),
-        (PARTS | {"y": TWO}, "row 2 of X is not finite"),
-        ({"X": ONES, "y": np.array([1, np.inf])}, "y is not of finite numbers"),
-        ({"X": ONES, "y": TWO, "feature_names": np.array(["a"])}, "1 feature_names"),
-        ({"X": ONES, "y": TWO, "feature_names": TWO}, "not strings"),
-        ({"X": ONES, "y": TWO, "feature_names": np.array("ab")}, "1 feature_names for 2"),
-        ({"X": ONES, "y": TWO, "qid": np.array([0.5, 1])}, "whole numbers"),
-        ({"X": ONES, "y": TWO, "qid": np.array([2**63, 1], np.uint64)}, "whole numbers"),
-        ({"X": ONES, "y": TWO, "qid": np.arange(3)}, r"qid has the shape \(3,\) where X has 2 rows"),
-    ],
-)
-def test_errors_in_npz(arrays, message, tmp_path):
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(DataError, match=message):
-        load(tmp_path / "a.npz")
-
-
 # ---------------------------------------------------------------- Parquet
 @pytest.fixture
 def parquet(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from everywhere import RemoteExecutor
 from riskmin.core.persist import checksum, load_arrays, save_arrays
+from solver_cases import DUALS, FIRST, NEWTON, REGISTERED
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((31, 5)) * (RNG.random((31, 5)) < 0.7)
@@ -46,60 +46,11 @@ def structured(X=X, y=CLASS, lam=0.3):
     return rm.Objective(rm.Structured(ThreeClasses()).risk(X, y), rm.L2(), lam)
 
 
-B = {"fit_intercept": True}
-SIGNS = {
-    "newton": (rm.Logistic(), rm.L2(), rm.Newton(), B),
-    "newton, smoothed": (rm.Hinge(), rm.L2(), rm.Newton(), B),
-    "least squares": (rm.Squared(), rm.L2(), rm.Newton(), B),
-    "lbfgs": (rm.Logistic(), rm.L2(), rm.Lbfgs(), {}),
-    "owlqn": (rm.Logistic(), rm.L1(), rm.OwlQn(), {}),
-    "proximal": (rm.Logistic(), rm.L1(), rm.ProximalGradient(), {}),
-    "accelerated": (rm.Logistic(), rm.L1(), rm.AcceleratedGradient(), {}),
-    "coordinate": (rm.Squared(), rm.L1(), rm.CoordinateDescent(), {}),
-    "smoothing": (rm.Hinge(), rm.L2(), rm.Smoothing(), {}),
-    "bundle": (rm.Hinge(), rm.L2(), rm.Bundle(), B),
-    "bundle, L1": (rm.Hinge(), rm.L1(), rm.Bundle(), {}),
-    "bundle, entropy": (rm.Hinge(), rm.Entropy(0.5, balanced=True), rm.Bundle(), {}),
-    "bmrm": (rm.Hinge(), rm.L2(), rm.Bmrm(), {}),
-    "floor": (rm.Hinge(), rm.L2(), rm.Bmrm(floor=True), {}),
-    "line search": (rm.Logistic(), rm.L2(), rm.LineSearchBmrm(), {}),
-    "dual": (rm.Hinge(), rm.L2(), rm.DualCoordinateAscent(), {}),
-    "dual, logistic": (rm.Logistic(), rm.L2(), rm.DualCoordinateAscent(), {}),
-    "dual, intercept": (rm.Hinge(), rm.L2(), rm.AugmentedLagrangian(), B),
-    "dual, gradient": (rm.Hinge(), rm.L2(), rm.DualGaussSeidel(), {}),
-    "dual, remote rows": (
-        rm.Hinge(),
-        rm.L2(),
-        rm.DualCoordinateAscent(),
-        {"executor": RemoteExecutor(), "n_shards": 2},
-    ),
-    "dual accelerated": (rm.Hinge(), rm.L2(), rm.DualAccelerated(), {}),
-    "conjugate gradients": (rm.Squared(), rm.L2(), rm.DualConjugateGradient(), {}),
-    "excessive gap": (rm.Hinge(), rm.L2(), rm.ExcessiveGap(), {}),
-    "pegasos": (rm.Hinge(), rm.L2(), rm.Pegasos(), {}),
-    "switching": (rm.Hinge(), rm.L2(), rm.Switching(rm.DualCoordinateAscent(), rm.Newton()), {}),
-    "fallback": (rm.Logistic(), rm.L2(), rm.Fallback((rm.Lbfgs(), rm.Bundle())), {}),
-    "auto": (rm.Hinge(), rm.L2(), None, B),
-}
-"""Families of solvers on two classes: loss, regularizer, solver, and settings of the risk."""
-CLASSES = {
-    "newton, classes": (rm.Softmax(), rm.L2(), rm.Newton(), B),
-    "newton, smoothed classes": (rm.MulticlassHinge(), rm.L2(), rm.Newton(), {}),
-    "softmax": (rm.Softmax(), rm.L2(), rm.Auto(), {}),
-    "bundle, classes": (rm.MulticlassHinge(), rm.L2(), rm.Bundle(), B),
-    "dual, classes": (rm.MulticlassHinge(), rm.L2(), rm.DualCoordinateAscent(), B),
-    "dual, weights": (
-        rm.MulticlassHinge(),
-        rm.L2(np.repeat(np.arange(1.0, 6.0), 3)),
-        rm.DualCoordinateAscent(),
-        {},
-    ),
-    "chains": (rm.ChainMaxMargin(), rm.L2(), rm.ChainAscent(), {"lengths": [10, 11, 10]}),
-}
-"""Those on three classes."""
+SOLVED = {repr(case): case for case in [*FIRST, *NEWTON[::6], *DUALS[::6]]}
+"""A case of each solver, and some of those whose states differ by the loss and the place of the rows."""
 OTHERS = {"kernel dual": (kernel, rm.KernelDual()), "working set": (structured, rm.WorkingSet())}
-"""Those on risks of another kind."""
-FAMILIES = [*SIGNS, *CLASSES, *OTHERS]
+"""Solvers of risks of another kind."""
+FAMILIES = [*SOLVED, *OTHERS]
 
 
 def family(name):
@@ -107,15 +58,15 @@ def family(name):
     if name in OTHERS:
         make, solver = OTHERS[name]
         return make(), solver
-    loss, reg, solver, settings = (SIGNS | CLASSES)[name]
-    return problem(SIGN if name in SIGNS else CLASS, loss, reg, **settings), solver
+    case = SOLVED[name]
+    return case.problem.objective(**case.settings), case.solver
 
 
 @cache
 def saved_run(name, folder):
     """A run of some iterations, its file, and bounds of the minimum."""
     J, solver = family(name)
-    path = folder / f"{name}.checkpoint"
+    path = folder / f"{FAMILIES.index(name)}.checkpoint"
     rm.minimize(J, solver, tol=0.0, max_iter=3, checkpoint=path)
     return J, solver, load_arrays(path, "checkpoint"), rm.minimize(J, tol=1e-8)
 
@@ -214,7 +165,9 @@ def test_other_data_are_refused(name, tmp_path):
     [
         (lambda: hinge(reg=rm.L2(np.arange(1.0, 6.0))), lambda: hinge(reg=rm.L2(np.arange(2.0, 7.0)))),
         (lambda: problem(SIGN, OwnLoss(1.5)), lambda: problem(SIGN, OwnLoss(1.7))),
-        (lambda: family("chains")[0], lambda: problem(CLASS, rm.ChainMaxMargin(), lengths=[11, 10, 10])),
+        tuple(
+            lambda n=n: problem(CLASS, rm.ChainMaxMargin(), lengths=n) for n in ([10, 11, 10], [11, 10, 10])
+        ),
     ],
     ids=["weights", "own loss", "lengths"],
 )
@@ -271,8 +224,8 @@ def test_bounds_in_a_file_do_not_count(tmp_path):
 
 
 def test_changed_or_invalid_metadata_and_arrays_are_refused(folder, tmp_path):
-    J, solver, (arrays, meta), _ = saved_run("bmrm", folder)
-    path = tmp_path / "run"
+    J, solver, (arrays, meta), _ = saved_run(repr(REGISTERED["bmrm"][0]), folder)
+    path, w = tmp_path / "run", arrays["w"]
     for changed in ((arrays, meta | {"noise": 1.0}), (arrays | {"w": arrays["w"] + 1e-9}, meta)):
         save_arrays(path, *changed)  # with the checksum of before
         check_refused(path, J, solver)
@@ -283,7 +236,7 @@ def test_changed_or_invalid_metadata_and_arrays_are_refused(folder, tmp_path):
         forge(path, arrays, meta | invalid)
         check_refused(path, J, solver)
     for invalid in (
-        {"w": np.zeros(4)}, {"w": np.zeros((5, 1))}, {"w": np.full(5, np.nan)}, {"w": np.zeros(5, np.int64)},
+        {"w": w[1:]}, {"w": w[:, None]}, {"w": np.nan * w}, {"w": w.astype(np.int64)},
         {"trace": np.zeros((0, len(meta["keys"])))},
         {"trace": np.full_like(arrays["trace"], np.nan)}, {"trace": np.zeros(3)}, {"more": np.zeros(3)},
     ):  # fmt: skip
@@ -318,7 +271,14 @@ def invalid_versions(name, a):
         yield a + a.dtype.type(1000)
 
 
-CHECKED = ["bundle", "dual", "lbfgs", "newton, classes"]
+CHECKED = [
+    *(f"{name} on squared" for name in ("bundle", "dual", "lbfgs")),
+    next(
+        name
+        for name, case in SOLVED.items()
+        if isinstance(case.solver, rm.Newton) and case.problem.loss.multi_output
+    ),
+]
 """Families whose states have arrays of all kinds."""
 
 

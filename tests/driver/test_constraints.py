@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 import reference
 import riskmin as rm
+from helpers import refusals
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((40, 5))
@@ -183,21 +184,15 @@ def test_mixed_bounds_are_equalities_boxes_and_none():
     assert "at least" in result.message
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: rm.minimize_constrained(X, 1.0, 0.0, rm.L2()), "lower bound is above the upper"),
-        (lambda: rm.minimize_constrained(X, np.inf, np.inf, rm.L2()), "target is infinite"),
-        (lambda: rm.minimize_constrained(X, -np.inf, np.inf, rm.L2()), "no constraints"),
-        (lambda: rm.hard_margin(X, np.arange(40.0)), "-1"),
-        (lambda: rm.maximum_entropy(FEATURES, np.zeros(6), prior=np.zeros(80)), "80 numbers above 0"),
-        (lambda: rm.maximum_entropy(FEATURES, np.zeros(6), width=-1.0), "width must be >= 0"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(call, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+REFUSED = [
+    (lambda: rm.minimize_constrained(X, 1.0, 0.0, rm.L2()), "lower bound is above the upper"),
+    (lambda: rm.minimize_constrained(X, np.inf, np.inf, rm.L2()), "target is infinite"),
+    (lambda: rm.minimize_constrained(X, -np.inf, np.inf, rm.L2()), "no constraints"),
+    (lambda: rm.hard_margin(X, np.arange(40.0)), "-1"),
+    (lambda: rm.maximum_entropy(FEATURES, np.zeros(6), prior=np.zeros(80)), "80 numbers above 0"),
+    (lambda: rm.maximum_entropy(FEATURES, np.zeros(6), width=-1.0), "width must be >= 0"),
+]
+test_refusals = refusals((REFUSED, ValueError))
 
 
 def test_the_support_of_a_domain_is_the_largest_product():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import riskmin as rm
-from helpers import ALL_LOSSES, Problem, labels, ticking_clock
+from helpers import ALL_LOSSES, MANY_LOSSES, Problem, labels, ticking_clock
 from riskmin.driver import run
 from riskmin.testing import check_solver
 
@@ -36,6 +36,8 @@ def objective(loss=None, **settings):
 
 
 # ---------------------------------------------------------------- the contract of solvers
+
+
 @pytest.mark.parametrize(
     ("solver", "options"),
     [
@@ -368,29 +370,11 @@ def test_ctrl_c_while_resuming_returns_the_saved_result(tmp_path):
 
 
 # ---------------------------------------------------------------- wrong oracles
-@dataclass
-class Waves:
-    """A risk that is convex until it is `spoiled`."""
-
-    dim: int = 2
-    sign: float = 1.0
-
-    def __call__(self, w):
-        if self.sign > 0:
-            return float(2 + w @ w), 2 * w
-        return float(2 + np.sin(3 * w).sum()), 3 * np.cos(3 * w)
 
 
 def spoiled(risk):
     """Spoil a risk: the checks before the run have passed."""
     risk.sign = -1.0
-
-
-def test_a_wrong_oracle_raises_before_the_run():
-    for risk, name in ((OwnRisk(objective(rm.Logistic()).risk), "OwnRisk"), (Waves(), "Waves")):
-        spoiled(risk)
-        with pytest.raises(ValueError, match=f"the risk {name} is not convex, or its gradient is wrong: it"):
-            rm.minimize(rm.Objective(risk, rm.L2(), 0.01))
 
 
 @pytest.mark.parametrize("solver", [rm.Bundle(), rm.Bmrm(), rm.LineSearchBmrm(), rm.Lbfgs()], ids=repr)
@@ -402,19 +386,6 @@ def test_an_oracle_that_is_wrong_in_the_run_is_not_certified(solver):
         result = rm.minimize(rm.Objective(risk, rm.L2(), 0.01), wrong, w0, tol=1e-3, max_iter=200)
         assert (result.status, result.lower) == ("stalled", 0)
         assert result.note.startswith("the risk OwnRisk is not convex, or its gradient is wrong: it is ")
-
-
-def test_a_nonconvex_risk_is_not_certified():
-    for w0 in np.random.default_rng(0).standard_normal((6, 2)):
-        risk = Waves()
-        obj, solver = (
-            rm.Objective(risk, rm.L2(), 0.01),
-            Starting(rm.Bundle(), lambda risk=risk: spoiled(risk)),
-        )
-        result = rm.minimize(obj, solver, w0, tol=1e-3, max_iter=200)
-        assert (result.status, result.lower) == ("stalled", 0)
-        assert "Waves is not convex" in result.note
-        assert result.value == pytest.approx(obj.value(result.w))
 
 
 def test_a_refuted_bound_is_discarded():
@@ -471,10 +442,13 @@ def test_gaps_below_rounding_are_not_proved(seed):
     assert result.status != "converged" or obj.lower(result.cut) <= result.value
 
 
+CLASSES = [loss for loss in MANY_LOSSES if loss.task == "multiclass"]
+
+
 @st.composite
 def difficult_problems(draw):
     """Any loss, on data with various numerical difficulties."""
-    loss = draw(st.sampled_from(ALL_LOSSES))
+    loss = draw(st.sampled_from([*ALL_LOSSES, *CLASSES]))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     n, p = draw(st.sampled_from([2, 3, 7, 30])), draw(st.sampled_from([1, 2, 5, 12]))
     X = rng.standard_normal((n, p))
@@ -498,9 +472,9 @@ def difficult_problems(draw):
         case "one":
             weights = np.where(np.arange(n) == 0, draw(st.sampled_from([1.0, 1e-300, 1e300])), 0.0)
     lam = 10.0 ** draw(st.integers(-10, 6))
-    w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(p)
     X = sp.csr_array(X) if draw(st.booleans()) else X
     risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
+    w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(risk.dim)
     return loss, rm.Objective(risk, rm.L2(), lam), w0
 
 
@@ -513,7 +487,11 @@ def certify(loss, obj, w0, solvers, max_iter):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            results = [rm.minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
+            results = [
+                rm.minimize(obj, solver, w0, tol=1e-5, max_iter=max_iter)
+                for solver in solvers
+                if solver.supports(obj) is None
+            ]
         except ValueError as error:  # all weight on one class, or on counts of zero
             if "no best intercept exists" in str(error) and loss in UNBOUNDED:
                 return
@@ -527,8 +505,7 @@ def certify(loss, obj, w0, solvers, max_iter):
             assert one.lower <= two.value * (1 + 1e-9) + 1e-11 * scale
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=70, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_have_valid_certificates(problem):
     certify(*problem, [rm.Bundle(), rm.Auto()], max_iter=50)
@@ -538,4 +515,4 @@ def test_difficult_problems_have_valid_certificates(problem):
 @settings(deadline=None, max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(difficult_problems())
 def test_difficult_problems_with_every_solver(problem):
-    certify(*problem, [rm.Bundle(), rm.Lbfgs(), rm.Bmrm(), rm.LineSearchBmrm()], max_iter=60)
+    certify(*problem, [rm.Auto(), rm.Bundle(), rm.Lbfgs(), rm.Bmrm(), rm.LineSearchBmrm()], max_iter=60)

@@ -14,7 +14,6 @@ from sklearn.base import clone
 
 import riskmin as rm
 from helpers import COST
-from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.executors.base import call_arguments
 
 N, P = 60, 4
@@ -200,11 +199,3 @@ class RemoteExecutor(rm.Executor):
 def partitioned(X, executor=None, ends=ENDS):
     parts = [rm.InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
     return rm.PartitionedMatrix(parts, executor)
-
-
-def edit(path, change):
-    """Change the content and recompute the checksum, as another program might write it."""
-    arrays, meta = load_arrays(path, "model")
-    meta.pop("sha256")
-    change(arrays, meta)
-    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})

@@ -17,7 +17,6 @@ from sklearn.base import clone
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from helpers import check_sentence
 from riskmin import ChainCrf, ChainTagger, certify, linear_risk, load_model, save_model
 from riskmin.metrics import chunk_f1
 
@@ -434,30 +433,3 @@ def test_command_with_a_tagger(tmp_path, corpus, run):
     code, _, err = run("certify", model, other, "--quiet")
     assert code == 1
     assert "not" in err
-
-
-@pytest.mark.parametrize("loss", ["chain_max_margin", "chain_max_margin:rescaled=1"])
-def test_command_certifies_max_margin_taggers(tmp_path, corpus, run, loss):
-    model = tmp_path / "m.riskmin"
-    assert run("fit", corpus, "--loss", loss, "--lam", 0.1, "-o", model, "--quiet")[0] == 0
-    assert run("certify", model, corpus, "--quiet")[0] == 0
-    code, out, _ = run("evaluate", model, corpus, "--json")
-    assert code == 0
-    assert json.loads(out)["mean loss"] >= 0
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["fit", "DATA", "-o", "m"], "holds sentences, which are for taggers: fit one by --loss chain_crf"),
-        (["fit", "DATA", "--constraints", "bio", "-o", "m"], "--constraints is for tagging"),
-        (["fit", "DATA", "--loss", "chain_crf", "--target", "pos", "-o", "m"], "columns have no names"),
-        (["fit", "DATA", "--loss", "chain_crf", "--positive", "-o", "m"], "--positive is for models of rows"),
-        (["fit", "DATA", "--loss", "chain_crf", "--standardize", "-o", "m"], "--standardize is for models"),
-        (["path", "DATA", "--loss", "chain_crf"], "path is for models of rows"),
-        (["cv", "DATA", "--loss", "chain_crf", "-o", "m"], "cv is for models of rows"),
-    ],
-)
-def test_errors_of_the_command(tmp_path, corpus, run, monkeypatch, args, message):
-    monkeypatch.chdir(tmp_path)
-    check_sentence(run(*[corpus if arg == "DATA" else arg for arg in args]), message)

@@ -4,9 +4,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import riskmin as rm
+from helpers import refusals
 from riskmin.metrics import tree_distance
 
 X, CLASSES = np.arange(12.0).reshape(6, 2), np.array([0.0, 1, 2, 0, 1, 2])
@@ -298,18 +298,4 @@ SOLVERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "exception", "words"),
-    [
-        *((call, ValueError, words) for call, words in [*LABELS, *SETTINGS, *NAMES, *TREES]),
-        *((call, TypeError, words) for call, words in SOLVERS),
-    ],
-)
-def test_errors_name_cause_and_remedy(call, exception, words):
-    with pytest.raises(exception, match=words) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
-def test_novelty_accepts_any_labels():
-    rm.Novelty().check_labels(None)
+test_refusals = refusals(([*LABELS, *SETTINGS, *NAMES, *TREES], ValueError), (SOLVERS, TypeError))

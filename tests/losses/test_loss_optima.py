@@ -44,18 +44,6 @@ def test_the_optimum_is_reached(loss):
     check(Problem(loss, n=30, lam=0.05, seed=1) if intercept else weighted, rm.Bundle(), tol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ALL_LOSSES[::2], ids=repr)
-def test_weak_and_strong_regularization(loss):
-    check(Problem(loss, n=30, lam=1e-4, intercept=True), rm.Auto())
-    check(Problem(loss, n=30, lam=10.0, weighted=True), rm.Auto())
-
-
-@pytest.mark.parametrize("loss", ALL_LOSSES[1::2], ids=repr)
-def test_the_methods_of_the_papers(loss):
-    check(Problem(loss, n=30, lam=1.0, intercept=True, weighted=True), rm.Bmrm(), tol=1e-5)
-    check(Problem(loss, n=30, lam=10.0), rm.LineSearchBmrm(), tol=1e-3)
-
-
 def test_a_nearly_nonsmooth_loss():
     """Secant steps alone approach the curved part from one side only, and the line search failed."""
     for weighted in (False, True):

@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 import riskmin as rm
+from helpers import refusals
 
 
 class Matching:
@@ -459,7 +460,4 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("call", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_wrong_models_and_arguments_are_refused(call, words):
-    with pytest.raises((ValueError, TypeError), match=words):
-        call()
+test_refusals = refusals((WRONG, (ValueError, TypeError)))

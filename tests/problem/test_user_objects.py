@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from helpers import Ridge, problem
+from helpers import Ridge, problem, refusals
 from riskmin.core import UnsupportedProblem
 from riskmin.core.interfaces import LinearMap
 
@@ -220,10 +220,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("call", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_wrong_objects_are_refused(call, words):
-    with pytest.raises((ValueError, UnsupportedProblem), match=words):
-        call()
+test_refusals = refusals((WRONG, (ValueError, UnsupportedProblem)))
 
 
 def test_an_own_linear_map_is_used():

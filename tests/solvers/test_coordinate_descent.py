@@ -9,30 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riskmin as rm
-from helpers import Problem, problem
-
-LOSSES = [
-    rm.Squared(),
-    rm.Logistic(),
-    rm.SquaredHinge(),
-    rm.SmoothedHinge(),
-    rm.Huber(),
-    rm.Huber(delta=0.05),
-    rm.Poisson(),
-    rm.Exponential(),
-    rm.EpsilonInsensitive(power=2.0),
-    rm.PowerHinge(p=2.0),
-    rm.PowerHinge(p=3.0, margin=2.0),
-]
-REGS = [
-    rm.L1(),
-    rm.L1(np.linspace(0.5, 2.0, 6)),
-    rm.Elastic(),
-    rm.Box(rm.L1()),
-    rm.Box(rm.Elastic(), -0.5, 0.3),
-    rm.L2(),
-    rm.Box(rm.L2(), np.linspace(-0.3, 0.0, 6), 0.1),
-]
 
 
 def violation(obj, w):
@@ -49,12 +25,6 @@ def violation(obj, w):
 
 
 # ---------------------------------------------------------------- optima
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_reaches_the_optimum(loss):
-    k = LOSSES.index(loss)
-    reg = REGS[k % len(REGS)]
-    data = Problem(loss, reg, lam=0.03, p=6, intercept=bool(k % 2), weighted=bool(k % 3))
-    data.check(rm.minimize(data.objective(), rm.CoordinateDescent(), tol=1e-9, max_iter=300), tol=1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -81,34 +51,6 @@ def test_the_solution_meets_the_optimality_conditions(seed, n, p, lam, which, lo
     assert violation(obj, result.w) <= max(1e-3, 2 * (2 * curvature * result.gap) ** 0.5 / lam)
 
 
-def test_agrees_with_scikit_learn():
-    from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
-
-    X, y, _ = problem(rm.Squared(), n=60, p=8)
-    risk = rm.linear_risk(X, y, rm.Squared(), fit_intercept=True)
-    options = {"tol": 1e-12, "max_iter": 100_000}
-    alpha, l1_ratio = 0.1, 0.7
-    ridge = alpha * (1 - l1_ratio)
-    for obj, peer in (
-        (rm.Objective(risk, rm.L1(), 0.1), Lasso(alpha=0.1, **options)),
-        (
-            rm.Objective(risk, rm.Elastic(l1_ratio / (1 - l1_ratio)), ridge),
-            ElasticNet(alpha=alpha, l1_ratio=l1_ratio, **options),
-        ),
-    ):
-        w = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-12).w
-        np.testing.assert_allclose(w, peer.fit(X, y).coef_, atol=1e-6)
-
-    X, y, _ = problem(rm.Logistic(), n=60, p=8)
-    lam = 0.02
-    model = LogisticRegression(
-        C=1 / (60 * lam), l1_ratio=1.0, solver="saga", fit_intercept=False, tol=1e-10, max_iter=100_000
-    ).fit(X, y)
-    obj = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L1(), lam)
-    result = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-12)
-    np.testing.assert_allclose(result.w, model.coef_[0], atol=1e-5)
-
-
 # ---------------------------------------------------------------- the data
 def wide(n=60, p=400, seed=0):
     rng = np.random.default_rng(seed)
@@ -116,41 +58,6 @@ def wide(n=60, p=400, seed=0):
     w = np.zeros(p)
     w[:5] = 3.0
     return X, np.where(X @ w + 0.1 * rng.standard_normal(n) > 0, 1.0, -1.0)
-
-
-def with_duplicates(X):
-    """CSR rows whose entries are stored in two parts."""
-    A = sp.csr_array(X)
-    halves = np.repeat(A.data / 2, 2), np.repeat(A.indices, 2), 2 * A.indptr
-    return sp.csr_array(halves, shape=X.shape)
-
-
-FORMS = {
-    "C order": np.asarray,
-    "Fortran order": np.asfortranarray,
-    "CSR": sp.csr_array,
-    "CSC": sp.csc_array,
-    "CSR with duplicates": with_duplicates,
-    "CSC with duplicates": lambda X: sp.csc_array(with_duplicates(X)),
-    "float32": lambda X: X.astype(np.float32),
-    "CSR, float32": lambda X: sp.csr_array(X.astype(np.float32)),
-}
-
-
-@pytest.mark.parametrize(
-    ("loss", "reg", "p"), [(rm.Squared(), rm.L1(), 50), (rm.Logistic(), rm.Elastic(), 400)], ids=repr
-)
-def test_storage_formats_agree(loss, reg, p):
-    X, y = wide(p=p)
-    X = X.astype(np.float32).astype(float)
-    results = {}
-    for name, form in FORMS.items():
-        obj = rm.Objective(rm.linear_risk(form(X), y, loss, fit_intercept=p == 400), reg, 0.02)
-        results[name] = rm.minimize(obj, rm.CoordinateDescent(), tol=1e-11)
-        assert results[name].status == "converged"
-    for result in results.values():
-        assert result.value == pytest.approx(results["C order"].value, rel=1e-10)
-        np.testing.assert_allclose(result.w, results["C order"].w, atol=1e-4)
 
 
 @pytest.mark.parametrize("loss", [rm.Squared(), rm.Logistic()], ids=repr)

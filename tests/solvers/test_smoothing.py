@@ -10,7 +10,6 @@ import pytest
 import riskmin as rm
 from everywhere import RemoteExecutor
 from helpers import Problem
-from riskmin.testing import check_loss
 
 ROWS = [
     rm.Hinge(),
@@ -93,31 +92,6 @@ def test_smoothed_losses_are_the_maximum_over_their_multipliers(loss):
         assert value == pytest.approx(program(loss, z, y, c, mu, center), abs=1e-8)
 
 
-@each_kind
-def test_smoothed_losses_are_close_to_the_loss(loss):
-    """l - mu D <= l_mu <= l, with D the largest half square of multipliers."""
-    for seed in range(5):
-        z, y, c = draw(loss, 30, seed)
-        D = 2 * min(np.sum(y > 0), np.sum(y < 0)) / 30 if isinstance(loss, rm.Prbep) else 0.5
-        unsmoothed, _ = loss.value_grad(z, y, c)
-        for mu in (1e-8, 1e-3, 0.3, 10.0):
-            value, _, offset = loss.smoothed_value_grad(z, y, c, mu)
-            assert unsmoothed - mu * D - 1e-12 <= value <= unsmoothed + 1e-12
-            assert -1e-15 <= offset <= mu * D + 1e-12
-
-
-@each_kind
-def test_the_smoothed_gradient_is_lipschitz(loss):
-    """With a constant proportional to 1 / mu, which smooth solvers rely on."""
-    rng = np.random.default_rng(0)
-    for seed in range(4):
-        z, y, c = draw(loss, 25, seed)
-        for mu in (0.01, 1.0):
-            u = z + 10.0 ** rng.uniform(-4, 0) * rng.standard_normal(25)
-            one, two = (loss.smoothed_value_grad(scores, y, c, mu)[1] for scores in (z, u))
-            assert np.abs(two - one).sum() <= 4 * np.abs(u - z).max() / mu + 1e-12
-
-
 @pytest.mark.parametrize("loss", [rm.RocArea(), rm.Prbep(), rm.Absolute()], ids=repr)
 def test_torch_agrees(loss):
     torch = pytest.importorskip("torch")
@@ -166,46 +140,7 @@ def test_multipliers_are_exact_for_any_mu(loss, mu):
         assert offset == pytest.approx(0.5 * mu * lead.size * (beta**2).sum(), rel=1e-9)
 
 
-@dataclass(frozen=True)
-class WrongHessian(rm.RocArea):
-    def hessian(self, z, y, c, mu):
-        correct = super().hessian(z, y, c, mu)
-        return correct._replace(diagonal=1.01 * correct.diagonal)
-
-
-def test_the_contract_checks_second_derivatives():
-    with pytest.raises(AssertionError, match="hessian is not what differences of gradients give"):
-        check_loss(WrongHessian())
-
-
 # ---------------------------------------------------------------- the solver
-TABLES = [rm.FBeta(2.0), rm.PrecisionAtK(3), rm.RecallAtK(5)]
-
-
-@pytest.mark.parametrize("loss", [*ROWS, *PAIRS, rm.Prbep(), *TABLES], ids=repr)
-def test_the_certified_gap_contains_the_optimum(loss):
-    """In each step; sums over rows have an intercept, with which novelty has no minimum but zero."""
-    data = Problem(loss, lam=0.05, n=24, intercept=loss.separable and loss != rm.Novelty())
-    result = rm.minimize(data.objective(), rm.Smoothing(), tol=1e-4)
-    data.check(result, tol=1e-4)
-    for row in result.trace:
-        assert row["lower"] <= data.optimum * (1 + 1e-8) <= row["value"] * (1 + 2e-8)
-
-
-@pytest.mark.parametrize(
-    ("loss", "reg", "inner"),
-    [
-        (rm.RocArea(), rm.L1(), rm.ProximalGradient()),
-        (rm.Hinge(), rm.Elastic(0.3), rm.OwlQn()),
-        (rm.RocArea(), rm.L1(), rm.OwlQn()),
-    ],
-    ids=repr,
-)
-def test_with_nonsmooth_regularizers(loss, reg, inner):
-    data = Problem(loss, reg, lam=0.05, n=24)
-    # proximal steps are slow where the loss is linear between breakpoints
-    tol = 1e-3 if inner == rm.ProximalGradient() else 1e-4
-    data.check(rm.minimize(data.objective(), rm.Smoothing(inner), tol=tol), tol=tol)
 
 
 @dataclass(frozen=True)

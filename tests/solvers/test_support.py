@@ -15,6 +15,7 @@ import riskmin as rm
 from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, QUERIES, Problem, lengths
 from reference import optimum
 from riskmin.core import UnsupportedProblem
+from solver_cases import SETTINGS
 
 
 @cache
@@ -50,16 +51,6 @@ VARIANTS = {
     "weighted Elastic": rm.Elastic(2.0, W),
     "sparse Quadratic": rm.Quadratic(sp.csr_array(K)),
     "operator Quadratic": rm.Quadratic(spl.aslinearoperator(K)),
-}
-# The methods of the papers are slow for small lam, as their theorems state; so are gradient steps.
-SETTINGS = {
-    "accelerated_gradient": (1.0, 1e-4),
-    "bmrm": (0.5, 1e-5),
-    "line_search_bmrm": (10.0, 1e-4),
-    "excessive_gap": (1.0, 1e-4),
-    "pegasos": (1.0, 3e-3),
-    "dual_gauss_seidel": (0.5, 1e-5),
-    "augmented_lagrangian": (0.5, 1e-4),
 }
 REFERENCE_ACCURACY = 2e-8
 """The accuracy of the reference optima."""

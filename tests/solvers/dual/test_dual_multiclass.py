@@ -4,7 +4,6 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from helpers import COST, Problem
 from riskmin import L2, DualCoordinateAscent, MulticlassHinge, Objective, linear_risk, minimize, path
@@ -48,18 +47,6 @@ def test_a_step_moves_a_row_to_its_best_multipliers(damping, lam):
 
 
 # ---------------------------------------------------------------- a run
-@pytest.mark.parametrize(("lam", "intercept"), [(0.3, False), (1e-3, False), (0.02, True)])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_the_optimum_equals_cvxpys(lam, intercept, sparse):
-    data = rows(lam=lam, intercept=intercept, sparse=sparse)
-    data.check(minimize(data.objective(), DualCoordinateAscent(), tol=1e-7), tol=1e-7)
-
-
-def test_the_dual_never_decreases():
-    obj = rows(lam=1e-3).objective()
-    steps = islice(DualCoordinateAscent().iterates(obj, np.zeros(obj.risk.dim)), 20)
-    bounds = [dual_value(obj, it) for it in steps][1:]  # the first bound precedes the scaling
-    assert all(b >= a - 1e-14 for a, b in pairwise(bounds))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -79,13 +66,6 @@ def test_seeds_decide_and_saved_states_continue(sparse):
             np.testing.assert_allclose(it.cut.a, expected.cut.a, atol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{"shrink": False}, {"shuffle": False}, {"damping": 1.5}], ids=str)
-def test_settings_and_starts_do_not_change_the_optimum(options):
-    data = rows(lam=1e-2, sparse=True)
-    start = np.random.default_rng(0).standard_normal(18)
-    data.check(minimize(data.objective(), DualCoordinateAscent(**options), start, tol=1e-8), tol=1e-8)
-
-
 def test_a_path_starts_from_the_multipliers_of_its_neighbor():
     risk = rows(MulticlassHinge()).objective().risk
     lams = [1e-1, 1e-2, 1e-3]
@@ -94,22 +74,6 @@ def test_a_path_starts_from_the_multipliers_of_its_neighbor():
     ):
         cold = minimize(Objective(risk, L2(), lam), DualCoordinateAscent(), tol=1e-7)
         assert result.value == pytest.approx(cold.value, rel=1e-6)
-
-
-def test_the_optimum_equals_liblinears():
-    train = pytest.importorskip("liblinear.liblinearutil")
-    data = rows(MulticlassHinge(), n=300)
-    data.weights, lam = None, 1e-2
-    model = train.train(
-        train.problem(data.y, sp.csr_matrix(data.X)),
-        train.parameter(f"-s 4 -c {1 / (lam * len(data.y)):.17g} -e 1e-6 -q"),
-    )
-    W = np.zeros((data.X.shape[1], 3))
-    for index, label in enumerate(model.get_labels()):
-        W[:, int(label)] = model.get_decfun(label_idx=index)[0]
-    obj = data.objective()
-    result = minimize(obj, DualCoordinateAscent(), tol=1e-7)
-    assert result.lower <= obj.value(W.ravel()) <= result.value * (1 + 1e-5)
 
 
 # ---------------------------------------------------------------- intercepts

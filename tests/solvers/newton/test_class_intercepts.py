@@ -1,7 +1,5 @@
 """An intercept per class, which is not penalized, in Newton's method and bundle methods."""
 
-from itertools import islice, pairwise
-
 import numpy as np
 import pytest
 
@@ -24,24 +22,6 @@ def problem(loss=HINGES[0], **settings):
     made = Problem(loss, intercept=True, weighted=True, **settings)
     made.X = made.X + 3.0
     return made
-
-
-@pytest.mark.parametrize(("loss", "lam"), list(zip(HINGES, (1e-3, 1e-1, 1e-2), strict=True)), ids=repr)
-def test_bundles_find_the_minimum_of_another_program(loss, lam):
-    case = problem(loss, lam=lam)
-    case.check(rm.minimize(case.objective(), BUNDLE, tol=1e-7), tol=1e-7)
-
-
-@pytest.mark.parametrize("loss", HINGES, ids=repr)
-def test_cuts_of_bundles_lie_below_the_risk_with_zero_slope_in_the_intercepts(loss):
-    obj, rng = problem(loss, lam=1e-3).objective(), np.random.default_rng(3)
-    points = [s * rng.standard_normal(obj.risk.dim) for s in (0.0, 0.1, 1.0, 10.0) for _ in range(3)]
-    risks = [obj.risk(v)[0] for v in points]
-    for it in islice(BUNDLE.iterates(obj, np.zeros(obj.risk.dim)), 10):
-        assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
-        assert not it.cut.a[-K:].any()
-        for v, r in zip(points, risks, strict=True):
-            assert it.cut.a @ v + it.cut.b <= r + 1e-11 * (1 + r)
 
 
 @each_solver
@@ -73,30 +53,3 @@ def test_bundles_support_any_loss_and_regularizer(loss, reg):
     check = rm.minimize(obj, other, tol=1e-4, max_iter=300)
     assert result.lower <= check.value * (1 + 1e-9)
     assert check.lower <= result.value * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic()], ids=repr)
-def test_a_saved_bundle_run_continues(reg):
-    obj = problem(reg=reg).objective()
-    for it, after in pairwise(islice(BUNDLE.iterates(obj, np.zeros(obj.risk.dim)), 6)):
-        saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
-        resumed = next(BUNDLE.resume(obj, saved))
-        np.testing.assert_allclose(resumed.w, after.w, rtol=1e-6, atol=1e-9)
-        assert resumed.value == pytest.approx(after.value, rel=1e-9)
-
-
-def test_paths_of_bundles_keep_their_cuts():
-    risk, lams = problem().objective().risk, [1e-1, 3e-2, 1e-2]
-    warm = rm.path(risk, rm.L2(), lams, solver=BUNDLE, tol=1e-5)
-    cold = [rm.minimize(rm.Objective(risk, rm.L2(), lam), BUNDLE, tol=1e-5) for lam in lams]
-    for run, alone in zip(warm, cold, strict=True):
-        assert run.status == "converged"
-        assert run.value == pytest.approx(alone.value, rel=2e-5)
-    assert sum(run.n_iter for run in warm) < sum(run.n_iter for run in cold)
-
-
-@each_solver
-def test_shards_have_the_same_minimum(solver):
-    case = problem(lam=1e-2)
-    obj = case.objective(executor=rm.Threads(n_workers=2), n_shards=3)
-    case.check(rm.minimize(obj, solver, tol=1e-6))

@@ -201,18 +201,3 @@ def test_rows_in_any_place_give_the_same_bits(loss, sparse, direct, intercept):
     for other in (threads, there):
         np.testing.assert_array_equal(here.w, other.w)
         assert (here.value, here.lower) == (other.value, other.lower)
-
-
-@pytest.mark.parametrize("loss", [rm.Hinge(), rm.MulticlassHinge()], ids=repr)
-def test_data_in_any_layout(loss):
-    problem = Problem(loss, n=40, p=5, lam=1e-3, intercept=loss.multi_output)
-    X = problem.X.astype(np.float32).astype(float)
-    S = sp.csr_array(X)
-    double = sp.csr_array((np.repeat(S.data / 2, 2), np.repeat(S.indices, 2), 2 * S.indptr), shape=X.shape)
-    values = []
-    for stored in (X, np.asfortranarray(X), X.astype(np.float32), S, sp.csc_array(X), double):
-        risk = linear_risk(stored, problem.y, loss, fit_intercept=problem.intercept)
-        result = minimize(Objective(risk, L2(), 1e-3), Newton(), tol=1e-6)
-        assert result.status == "converged"
-        values.append(result.value)
-    assert np.ptp(values) <= 2e-6 * values[0]

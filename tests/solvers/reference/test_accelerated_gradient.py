@@ -10,18 +10,6 @@ from hypothesis import strategies as st
 import riskmin as rm
 from helpers import Problem
 
-W = np.array([0.5, 1.0, 2.0, 0.7])
-REGULARIZERS = [
-    rm.L2(W),
-    rm.L1(W),
-    rm.Elastic(0.3),
-    rm.Box(rm.L1(W), -1.0, 1.0),
-    rm.Box(rm.L2()),
-    rm.Quadratic(np.diag(W) + 0.4),
-    rm.QNorm(1.5, 2.0),
-    rm.Entropy(1.0, True, True),
-]
-
 
 # ---------------------------------------------------------------- Nesterov 2007, theorem 6
 @settings(max_examples=10, deadline=None)
@@ -69,33 +57,6 @@ def test_strong_convexity_gives_a_linear_rate():
 
 
 # ---------------------------------------------------------------- optima
-@pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
-def test_optima(reg):
-    case = Problem(rm.Logistic(), reg, 0.1, weighted=True, n=30)
-    case.check(rm.minimize(case.objective(), rm.AcceleratedGradient(), tol=1e-6))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("loss", [rm.Logistic(), rm.Poisson()], ids=repr)
-@pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
-def test_more_optima(loss, reg):
-    case = Problem(loss, reg, 0.02, weighted=True, intercept=True, n=30)
-    case.check(rm.minimize(case.objective(), rm.AcceleratedGradient(), tol=1e-7), tol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("loss", "reg", "intercept"),
-    [
-        (rm.SmoothedHinge(1e-3), rm.L1(), True),
-        (rm.SmoothedHinge(1e-3), rm.Elastic(0.3), False),
-        (rm.Huber(0.05), rm.L2(), True),
-    ],
-    ids=repr,
-)
-def test_nearly_nonsmooth_losses(loss, reg, intercept):
-    """Where the risk is linear, curvature is only rounding error and must not raise L, nor lead to cycles."""
-    case = Problem(loss, reg, 0.1, n=30, intercept=intercept)
-    case.check(rm.minimize(case.objective(), rm.AcceleratedGradient(), tol=1e-4, max_iter=3000), tol=1e-4)
 
 
 def test_it_stalls_at_full_accuracy():
@@ -144,20 +105,3 @@ def test_exponentials_do_not_overflow():
 def test_a_start_outside_the_domain_is_projected():
     J = Problem(rm.Logistic(), rm.Box(rm.L2(), -0.1, 0.1)).objective()
     assert np.isfinite(next(rm.AcceleratedGradient().iterates(J, np.full(4, 9.0))).value)
-
-
-# ---------------------------------------------------------------- nonsmooth losses
-@pytest.mark.parametrize(
-    ("loss", "reg", "intercept"),
-    [
-        (rm.Hinge(), rm.L2(), True),
-        (rm.Hinge(), rm.Elastic(0.3), True),
-        (rm.RocArea(), rm.L2(), False),
-        (rm.Prbep(), rm.L2(), False),
-    ],
-    ids=repr,
-)
-def test_smoothed_losses_are_certified(loss, reg, intercept):
-    case = Problem(loss, reg, 0.5, n=30, intercept=intercept)
-    solver = rm.Smoothing(inner=rm.AcceleratedGradient())
-    case.check(rm.minimize(case.objective(), solver, tol=1e-3, max_iter=1000), tol=1e-3)

@@ -8,7 +8,6 @@ import scipy.linalg
 import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin.testing import check_solver
 
 RNG = np.random.default_rng(4)
 N, D, LAM = 60, 7, 1e-3
@@ -90,7 +89,3 @@ def test_the_preconditioner_saves_steps_on_wide_data():
     fast, plain, rows = (rm.minimize(obj, solver, tol=1e-6).n_iter for solver in solvers)
     assert 4 * fast < plain
     assert fast < rows
-
-
-def test_steps_without_a_preconditioner_meet_the_contract_of_solvers():
-    check_solver(rm.DualConjugateGradient(preconditioned=False))

@@ -105,15 +105,6 @@ def test_faster_than_bmrm_on_its_worst_case(n):
 
 
 # ---------------------------------------------------------------- optima
-SETTINGS = [{"intercept": True}, {"sparse": True}, {"intercept": True, "reg": rm.L2([0.5, 1.0, 2.0, 0.7])}]
-"""In turns, one for each loss."""
-
-
-@pytest.mark.parametrize(("loss", "settings"), list(zip(LOSSES, SETTINGS * 3, strict=False)), ids=repr)
-def test_optima(loss, settings):
-    """With weights, some of them zero."""
-    case = drawn(loss, 0.2, **settings)
-    case.check(rm.minimize(case.objective(), rm.DualAccelerated(), tol=1e-7, max_iter=5000), tol=1e-7)
 
 
 def test_high_accuracy():

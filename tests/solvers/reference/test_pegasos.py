@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 
 from riskmin import L2, Hinge, Logistic, Objective, Pegasos, Quantile, linear_risk, minimize
-from riskmin.testing import check_solver
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((100, 6)) * [1.0, 1.0, 2.0, 0.5, 1.0, 0.1]
@@ -46,10 +45,6 @@ def test_mean_of_the_cuts_leads_to_the_next_point():
     obj = objective(Quantile(0.3), lam=0.5)
     first, second = islice(Pegasos().iterates(obj, np.zeros(6)), 2)
     np.testing.assert_allclose(second.w, obj.argmin(first.cut), rtol=1e-12)
-
-
-def test_samples_meet_the_contract_of_solvers():
-    check_solver(Pegasos(batch_size=10), tol=0.1)
 
 
 def test_an_intercept_is_minimized():

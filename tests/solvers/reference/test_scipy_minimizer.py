@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from riskmin.testing import check_solver
 
 METHODS = list(rm.ScipyMinimizer.LIMITS)
 RNG = np.random.default_rng(4)
@@ -16,22 +15,6 @@ Y = np.where(X @ [1.0, 0.2, -1.0, 0.0] + 0.5 * RNG.standard_normal(120) > 0.6, 1
 
 def working():
     return [thread for thread in threading.enumerate() if thread.name == "scipy-minimizer"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS[1:])  # the first is the registered one
-def test_contract(method):
-    check_solver(rm.ScipyMinimizer(method), smooth=True)
-    assert not working()
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_optimum_with_an_intercept(method):
-    K = np.diag([1.0, 2.0, 0.5, 1.0]) + 0.3
-    obj = rm.Objective(rm.linear_risk(X, Y, rm.Logistic(), fit_intercept=True), rm.Quadratic(K), 1e-2)
-    result = rm.minimize(obj, rm.ScipyMinimizer(method), tol=1e-6)
-    assert result.status == "converged"
-    assert result.value == pytest.approx(rm.minimize(obj, tol=1e-9).value, rel=1e-6)
 
 
 def test_explicit_intercepts_are_certified():

@@ -1,0 +1,323 @@
+"""Linear systems of semidefinite matrices: solved up to rounding, never without a descent direction."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from riskmin.core.deadline import OutOfTime, TimeLimit
+from riskmin.numerics.linear_systems import CgState, cg, rows_system, shifted_cholesky
+
+UNITS = np.array([1e-6, 1.0, 1e10, 1e3, 1e-3, 1.0, 7.0, 1e5])
+
+
+def definite(seed, n=8, condition=10.0, units=1.0):
+    """A positive definite matrix with eigenvalues from 1 / condition to 1, in units of its columns."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    A = (Q * np.geomspace(1 / condition, 1.0, n)) @ Q.T
+    return (A + A.T) / 2 * (units * np.ones(n)) * (units * np.ones(n))[:, None], rng.standard_normal(n)
+
+
+def product(A):
+    return lambda d: A @ d
+
+
+def small_residual(share, b):
+    return lambda at: float(np.linalg.norm(at.residual)) <= share * float(np.linalg.norm(b))
+
+
+# ---------------------------------------------------------------- conjugate gradients
+@pytest.mark.parametrize("seed", range(3))
+def test_conjugate_gradients_solve_in_as_many_steps_as_dimensions(seed):
+    A, b = definite(seed)
+    at = cg(product(A), b, max_steps=8)
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-9)
+    np.testing.assert_allclose(at.residual, b - A @ at.x, atol=1e-12)
+    assert at.steps == 8
+    assert not at.done
+
+
+def test_the_right_hand_side_and_the_matrix_stay():
+    A, b = definite(0)
+    before = A.copy(), b.copy()
+    cg(product(A), b, lambda r: r / A.diagonal())
+    assert np.array_equal(A, before[0])
+    assert np.array_equal(b, before[1])
+
+
+def test_without_a_stop_rule_rounding_ends_the_run():
+    A, b = definite(0, condition=1e3)
+    at = cg(product(A), b)
+    assert at.done
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-11)
+
+
+def test_a_zero_right_hand_side_takes_no_step():
+    at = cg(product(np.eye(3)), np.zeros(3))
+    assert at.steps == 0
+    assert at.done
+    assert not at.x.any()
+
+
+def test_columns_of_any_unit_are_solved_with_their_diagonal_as_a_preconditioner():
+    A, b = definite(1, condition=100.0, units=UNITS)
+    diagonal = A.diagonal().copy()
+    at = cg(product(A), UNITS * b, lambda r: r / diagonal, lambda at: at.square <= 1e-24 * (b @ b))
+    np.testing.assert_allclose(UNITS * at.x, np.linalg.solve(A / UNITS / UNITS[:, None], b), rtol=1e-8)
+    assert at.steps <= 12
+
+
+def test_a_factorization_as_a_preconditioner_takes_one_step():
+    A, b = definite(2, condition=1e6)
+    at = cg(product(A), b, shifted_cholesky(A), small_residual(1e-6, b))
+    assert at.steps == 1
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-6)
+
+
+def test_a_singular_system_has_the_solution_of_least_norm():
+    rng = np.random.default_rng(0)
+    B = rng.standard_normal((4, 8))
+    A, b = B.T @ B, B.T @ rng.standard_normal(4)
+    at = cg(product(A), b, stop=small_residual(1e-11, b), max_steps=20)
+    assert at.done
+    np.testing.assert_allclose(at.x, np.linalg.pinv(A) @ b, atol=1e-9)
+
+
+def test_directions_without_positive_curvature_are_not_taken():
+    """An indefinite matrix: the steps before are descent directions, and x stays finite."""
+    A, b = np.diag([2.0, 1.0, -1.0]), np.array([1.0, 1.0, 1e-3])
+    at = cg(product(A), b, max_steps=50)
+    assert at.done
+    assert at.steps >= 1
+    assert b @ at.x > 0
+    assert at.x @ A @ at.x / 2 - b @ at.x < 0
+    start = cg(product(-np.eye(3)), b)
+    assert start.done
+    assert not start.x.any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_end_the_run(bad):
+    assert not cg(product(np.eye(2)), np.array([1.0, bad])).x.any()
+    at = cg(lambda d: np.array([bad, 1.0]), np.ones(2))
+    assert at.done
+    assert not at.x.any()
+
+
+def test_every_stop_has_a_descent_direction_and_the_stated_decrease():
+    A, b = definite(3, condition=100.0)
+    for n in range(1, 8):
+        at = cg(product(A), b, max_steps=n)
+        assert at.steps == n
+        assert b @ at.x > 0
+        assert at.decrease == pytest.approx(b @ at.x - at.x @ A @ at.x / 2, rel=1e-10)
+        assert at.decrease == pytest.approx(b @ at.x / 2, rel=1e-10)
+
+
+def test_stop_rules_see_the_residual_and_its_preconditioned_square():
+    A, b = definite(4)
+    diagonal, seen = A.diagonal(), []
+
+    def stop(at):
+        seen.append((at.square, at.residual @ (at.residual / diagonal)))
+        return len(seen) == 4
+
+    at = cg(product(A), b, lambda r: r / diagonal, stop)
+    assert at.done
+    assert at.steps == 3
+    np.testing.assert_allclose([s for s, _ in seen], [s for _, s in seen])
+
+
+def test_a_stop_rule_that_reads_no_preconditioned_residual_saves_the_last_one():
+    A, b = definite(5)
+    calls = []
+
+    def precondition(r):
+        calls.append(0)
+        return r / 2.0
+
+    at = cg(product(A), b, precondition, lambda at: at.steps == 3)
+    assert len(calls) == at.steps == 3
+
+
+def test_a_run_continues_as_if_it_had_not_been_interrupted():
+    A, b = definite(6, condition=1e3)
+    diagonal = A.diagonal().copy()
+
+    def precondition(r):
+        return r / diagonal
+
+    whole, part = cg(product(A), b, precondition, max_steps=6), cg(product(A), b, precondition, max_steps=2)
+    arrays = (a.copy() for a in (part.x, part.residual, part.direction))
+    saved = CgState(*arrays, part.last_square, part.steps, part.decrease)
+    resumed = cg(product(A), b, precondition, state=saved, max_steps=4)
+    assert np.array_equal(resumed.x, whole.x)
+    assert resumed.steps == 6
+    assert resumed.decrease == whole.decrease
+
+
+def test_a_run_continues_with_another_preconditioner():
+    A, b = definite(7, condition=1e5)
+    at = cg(product(A), b, max_steps=3)
+    before, at.direction = at.decrease, None
+    at = cg(product(A), b, shifted_cholesky(A), small_residual(1e-9, b), at)
+    assert at.steps <= 5
+    assert at.decrease > before
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-5)
+
+
+def test_right_hand_sides_may_have_several_columns():
+    A, _ = definite(8)
+    B = np.random.default_rng(0).standard_normal((8, 3))
+    at = cg(product(A), B, stop=small_residual(1e-12, B))
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, B), rtol=1e-9)
+
+
+def test_single_precision_stays_single():
+    A, b = (a.astype(np.float32) for a in definite(9))
+    at = cg(product(A), b, stop=small_residual(1e-5, b), max_steps=50)
+    assert at.done
+    assert at.x.dtype == np.float32
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-3)
+
+
+def test_a_time_limit_ends_a_run():
+    limit = TimeLimit(0.05)
+    with pytest.raises(OutOfTime):
+        limit.call(lambda: cg(product(np.eye(4)), np.ones(4), lambda r: r + 0 * r, endless))
+
+
+def endless(at):
+    at.residual[:] = np.arange(1.0, 5.0)  # never converges
+    return False
+
+
+# ---------------------------------------------------------------- factorizations
+@pytest.mark.parametrize("condition", [1.0, 1e4, 1e10])
+def test_a_factorization_solves_like_numpy(condition):
+    A, b = definite(0, condition=condition)
+    x = shifted_cholesky(A)(b)
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-13 * condition + 1e-12)
+
+
+def test_only_the_upper_triangle_counts_and_the_matrix_stays():
+    A, b = definite(0)
+    upper = np.triu(A) + np.tril(np.full(A.shape, 7.0), -1)
+    before = upper.copy()
+    np.testing.assert_allclose(
+        shifted_cholesky(upper, penalty=0.5)(b), np.linalg.solve(A + 0.5 * np.eye(8), b)
+    )
+    assert np.array_equal(upper, before)
+    np.testing.assert_allclose(
+        shifted_cholesky(np.asfortranarray(upper))(b), np.linalg.solve(A, b), rtol=1e-11
+    )
+
+
+def test_penalties_of_each_column_and_several_right_hand_sides():
+    A, _ = definite(1)
+    penalty, B = np.geomspace(1e-3, 1e3, 8), np.random.default_rng(0).standard_normal((8, 3))
+    x = shifted_cholesky(A, penalty)(B)
+    np.testing.assert_allclose(x, np.linalg.solve(A + np.diag(penalty), B), rtol=1e-10)
+
+
+@pytest.mark.parametrize("copies", [1, 7])
+def test_copies_of_columns_still_give_a_descent_direction(copies):
+    """A singular matrix, in columns of units from 1e-6 to 1e10: the gradient is in its range."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20, 8))
+    X[:, :copies] = X[:, 7:]
+    X *= UNITS
+    G, g = X.T @ X, X.T @ rng.standard_normal(20)
+    x = shifted_cholesky(G)(g)
+    assert g @ x > 0
+    # in each unit, the equations hold: columns of a small unit are not lost beside the large ones
+    np.testing.assert_allclose((G @ x - g) / UNITS, 0.0, atol=1e-7)
+
+
+def test_columns_of_zeros_do_no_harm():
+    A, b = definite(0)
+    G = np.zeros((9, 9))
+    G[:8, :8] = A
+    x = shifted_cholesky(G)(np.append(b, 0.0))
+    np.testing.assert_allclose(x, np.append(np.linalg.solve(A, b), 0.0), rtol=1e-11)
+    assert not shifted_cholesky(np.zeros((3, 3)))(np.zeros(3)).any()
+
+
+def test_an_indefinite_matrix_gives_a_descent_direction():
+    A, b = np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([1.0, -1.0])
+    x = shifted_cholesky(A)(b)
+    assert np.isfinite(x).all()
+    assert b @ x > 0
+
+
+def test_terms_that_cancel_are_shifted_by_their_sizes():
+    """Of a constant column less its mean, rounding is left: other columns must not be shifted for it."""
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.standard_normal((50, 3)), 1e6 * np.ones(50) / 3])
+    m = X.sum(axis=0) / math.sqrt(50)
+    G, g = X.T @ X, rng.standard_normal(4) * [1, 1, 1, 0]
+    sizes = G.diagonal().copy()
+    G -= np.outer(m, m)
+    G[3] += [0, 0, 0, -1e-6]
+    x = shifted_cholesky(G, 1e-12, sizes)(g)
+    centered = X[:, :3] - X[:, :3].mean(axis=0)
+    np.testing.assert_allclose(x[:3], np.linalg.solve(centered.T @ centered, g[:3]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_matrix_that_is_not_finite_is_replaced_by_its_diagonal(bad):
+    G = np.diag([2.0, 4.0, 5.0])
+    G[0, 2] = G[2, 0] = bad
+    x = shifted_cholesky(G)(np.ones(3))
+    np.testing.assert_allclose(x, [0.5, 0.25, 0.2])
+    G[2, 2] = bad
+    assert shifted_cholesky(G)(np.ones(3)).tolist() == [0.5, 0.25, 0.0]
+
+
+def test_single_precision_is_factorized_in_double():
+    A, b = definite(0, condition=1e3)
+    x = shifted_cholesky(A.astype(np.float32), rounding=1e-6)(b)
+    assert x.dtype == np.float64
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-2)
+
+
+# ---------------------------------------------------------------- systems of the rows
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("known", [False, True], ids=["", "products"])
+def test_a_system_of_rows_solves_the_three_equations(kind, known):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5, 30)) * (rng.random((5, 30)) < 0.7)
+    K, L = rng.uniform(0.1, 2.0, 30), np.geomspace(1e-6, 1e6, 5)
+    products = (X / K) @ X.T if known else None
+    r, s, t = rng.standard_normal(30), rng.standard_normal(5), 0.7
+    w, a, b = rows_system(kind(X), K, L, intercept=True, products=products)(r, s, t)
+    np.testing.assert_allclose(K * w + X.T @ a, r, atol=1e-9)
+    np.testing.assert_allclose(L * a - X @ w - b, s, atol=1e-9)
+    assert a.sum() == pytest.approx(t)
+
+
+def test_a_system_of_rows_is_newtons_with_and_without_an_intercept():
+    """Penalties of columns in units from 1e-6 to 1e10 differ by 1e32."""
+    rng = np.random.default_rng(1)
+    X, h = rng.standard_normal((4, 8)) * UNITS, rng.uniform(0.1, 1.0, 4)
+    K, g = UNITS**2, rng.standard_normal(8) * UNITS
+    d, _, b = rows_system(X, K, 1 / h)(g, 0.0, 0.0)
+    scaled = X / UNITS
+    expected = np.linalg.solve(np.eye(8) + (scaled.T * h) @ scaled, g / UNITS)
+    np.testing.assert_allclose(UNITS * d, expected, rtol=1e-9)
+    assert b == 0.0
+    d, _, b = rows_system(X, K, 1 / h, intercept=True)(g, 0.0, 0.3)
+    Z = np.column_stack([scaled, np.ones(4)])
+    expected = np.linalg.solve(np.diag([1.0] * 8 + [0.0]) + (Z.T * h) @ Z, np.append(g / UNITS, 0.3))
+    np.testing.assert_allclose(np.append(UNITS * d, b), expected, rtol=1e-8)
+
+
+def test_equal_rows_make_no_singular_system():
+    X = np.ones((6, 10))
+    w, _, b = rows_system(X, np.ones(10), np.full(6, 1e-14), intercept=True)(np.ones(10), np.zeros(6), 0.0)
+    assert np.isfinite(w).all()
+    assert math.isfinite(b)
+    # multipliers of sum 0 leave equal rows without effect
+    np.testing.assert_allclose(w, 1.0, rtol=1e-6)
