@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from riskmin.numerics.precision import EPSILON
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP, bracket_intercept, refine_intercept
 
@@ -79,7 +78,8 @@ class InterceptProfile:
         best = best_tangent(*refine_intercept(f, *self._bracket(f, self.b)))
         left, right = (self._interval_end(f, seen, best, side) for side in (-1, +1))
         b = 0.5 * (left + right)
-        return b, best.value if b == best.x else f(b).value
+        known = [tangent.value for tangent in seen if tangent.x == b]
+        return b, known[0] if known else f(b).value
 
     def mixture(self, t: float) -> tuple[float, float, list[tuple[float, float]]]:
         """The least R(w + t d, b) found, how far the mixed cut lies below it, and the mixture of tangents.
@@ -140,8 +140,7 @@ class InterceptProfile:
             tangent = f(x)
             if side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
                 break
-        # closer than rounding of b, values differ by rounding only
-        return tangent.x if abs(tangent.x - best.x) > 8 * EPSILON * scale else best.x
+        return tangent.x
 
     def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
         """Two tangents in b that bracket the minimum of f; the search starts from b."""
