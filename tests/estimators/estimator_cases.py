@@ -107,6 +107,34 @@ CASES = {
 }
 
 
+def of_hinge(regularizer):
+    return Case(rm.LinearClassifier(alpha=0.05, regularizer=regularizer), HIGH, {}, (rm.Hinge(), SIGNS))
+
+
+def of_grades(loss, meant, **settings):
+    return Case(rm.LinearClassifier(loss, **({"alpha": 0.1} | settings)), GRADE, {}, (meant, NUMBERS))
+
+
+METRIC = rm.MultivariateSquared(np.array([[2.0, 1.0], [1.0, 2.0]]))
+MEANT = [("hinge", rm.MulticlassHinge()), ("logistic", rm.Softmax())]
+BOUNDED = {"alpha": 0.01, "regularizer": "l1", "positive": True, "fit_intercept": False}
+PROGRAMS = [
+    *(case for case in CASES.values() if case.program),
+    *(of_hinge(name) for name in ("elastic", "qnorm", "entropy")),
+    *(of_hinge(reg) for reg in (rm.Box(rm.L2(), -0.1, 0.1), rm.Quadratic(np.diag([1.0, 2, 3, 4])))),
+    of_hinge(rm.L1([1.0, 2, 3, 4])),
+    # losses of two classes mean those of several
+    of_grades("hinge:margin=2", rm.MulticlassHinge(2 * (1 - np.eye(3)))),
+    of_grades("squared_hinge", rm.MulticlassSquaredHinge()),
+    of_grades(*2 * [rm.MulticlassHinge(COST, rescaled=True)]),
+    *(of_grades(*pair, regularizer="l1", alpha=0.05) for pair in MEANT),
+    *(of_grades(*pair, positive=True, alpha=0.01) for pair in MEANT),
+    *(of_grades(*pair, **BOUNDED) for pair in MEANT),
+    Case(rm.LinearRegressor(METRIC, alpha=0.1), BOTH, {}, (METRIC, BOTH)),
+]
+"""Those with another program for the same minimum: cases, regularizers, and losses of several classes."""
+
+
 def with_parameter(parameter):
     return [name for name, case in CASES.items() if parameter in case.model.get_params()]
 

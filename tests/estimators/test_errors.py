@@ -196,6 +196,10 @@ def remote(rows, ends=(0, 10, 40, N)):
     return cases.partitioned(rows, cases.RemoteExecutor(), ends)
 
 
+def started(loss, y):
+    return rm.LinearClassifier(loss, warm_start=True).fit(X, y)
+
+
 NAN = X.copy()
 NAN[45, 2] = np.nan
 LINE = rm.LinearRegressor().fit(ROWS, LABELS)
@@ -245,6 +249,8 @@ CALLS = [
     (lambda: cases.fitted("hinge").predict(remote(1e308 * np.sign(X))), "too large to score"),
     (lambda: rm.LinearRanker().fit(remote(X[:1], [0, 1]), [1.0], qid=[0]), "minimum of 2"),
     (lambda: rm.ChainTagger().fit(remote(X, [0, 11, N]), GRADE, lengths=LENGTHS), "ends within a sequence"),
+    (lambda: started("hinge", HIGH).fit(X[:, :-1], HIGH), "4 features, but X has 3"),
+    (lambda: started("softmax", GRADE).fit(X, HIGH), "which had 15 weights, but this one has 10"),
     (lambda: rm.certify(cases.fitted("logistic"), X, HIGH), "give sample_weight"),
     (
         lambda: rm.certify(cases.fitted("regression by folds"), X, Z),

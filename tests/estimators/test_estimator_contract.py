@@ -52,16 +52,19 @@ def test_the_gap_is_within_tol(name):
     assert model.get_params()["atol"] == (0.0 if name == "novelty" else None)
 
 
-@of([name for name, case in CASES.items() if case.program])
-def test_the_bounds_enclose_the_minimum_of_another_program(name):
-    case, model = CASES[name], cases.fitted(name)
-    loss, labels = case.program
-    without = loss.task in ("ordinal", "ranking", "tagging", "novelty") or name == "area"
+@pytest.mark.parametrize("case", cases.PROGRAMS, ids=lambda case: repr(case.model))
+def test_the_bounds_enclose_the_minimum_of_another_program(case):
+    model, (loss, labels) = case.fit(), case.program
+    without = loss.task in ("ordinal", "ranking", "tagging", "novelty") or loss == rm.RocArea()
     intercept = not without and model.fit_intercept
     reg = rm.get_regularizer(getattr(model, "regularizer", "l2"))
+    reg = rm.Box(reg, 0.0) if getattr(model, "positive", False) else reg
     given = [case.more.get(key) for key in ("sample_weight", "qid", "lengths")]
     best = optimum(loss, reg, X, labels, given[0], model.alpha, intercept, *given[1:])
     assert model.lower_bound_ - 1e-8 <= best <= model.objective_ + 1e-8
+    assert model.result_.status == "converged"
+    weights = getattr(model, "coef_", np.zeros(0))
+    assert not getattr(model, "positive", False) or (weights >= 0).all()
 
 
 @of(PROVED)
@@ -125,6 +128,47 @@ def test_weights_are_repetitions(name):
     assert weighted.weighted_
     assert not repeated.weighted_
     assert (weighted.n_samples_fit_, repeated.n_samples_fit_) == (N, len(again))
+
+
+NO_CLASS_WEIGHTS = "balanced", "f1", "counted", "area"
+"""One has them, and losses that count rows, or pairs of classes, do not take them."""
+
+
+@of([name for name in SAVED if name in cases.with_parameter("class_weight") and name not in NO_CLASS_WEIGHTS])
+def test_weights_of_classes_are_weights_of_rows(name):
+    model, y = clone(CASES[name].model).set_params(tol=1e-8), CASES[name].y
+    if "gamma" in model.get_params():  # the default depends on the weights of rows
+        model.set_params(gamma=0.3)
+    classes, codes = np.unique(y, return_inverse=True)
+    factors = np.array([3.0, 1.0, 0.5])
+    given = {label: factors[k] for k, label in enumerate(classes) if factors[k] != 1}
+    even = (codes.max() + 1) * np.bincount(codes, WEIGHT)
+    for class_weight, row in ((given, factors), ("balanced", WEIGHT.sum() / even)):
+        by_class = clone(model).set_params(class_weight=class_weight).fit(X, y, sample_weight=WEIGHT)
+        by_row = clone(model).fit(X, y, sample_weight=WEIGHT * row[codes])
+        assert by_class.objective_ == pytest.approx(by_row.objective_, rel=3e-8)
+        np.testing.assert_allclose(by_class.decision_function(X), by_row.decision_function(X), atol=2e-3)
+    assert not clone(model).set_params(class_weight="balanced").fit(X, y).weighted_
+
+
+@of(["classes", "hinge of classes", "kernel of classes", "tree", "grades"])
+def test_classes_without_weight_are_left_out(name):
+    model, y = clone(CASES[name].model).set_params(tol=1e-8), CASES[name].y
+    keep = y != np.unique(y)[1]
+    two, alone = clone(model).fit(X, y, sample_weight=2.0 * keep), model.fit(X[keep], y[keep])
+    assert two.classes_.tolist() == alone.classes_.tolist() == np.unique(y[keep]).tolist()
+    assert two.objective_ == pytest.approx(alone.objective_, rel=3e-8)
+    assert two.predict(X).tolist() == alone.predict(X).tolist()
+
+
+@of([name for name in CASES if hasattr(CASES[name].model, "predict_proba")])
+def test_probabilities_are_those_of_the_predictions(name):
+    model = cases.fitted(name)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
+    np.testing.assert_array_equal(model.classes_[np.argmax(p, axis=1)], model.predict(X))
+    assert np.isfinite(model.predict_log_proba(1e4 * X)).all()
 
 
 BAD_WEIGHTS = [

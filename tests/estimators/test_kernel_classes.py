@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import sklearn.multiclass
 import sklearn.svm
-from estimator_cases import KINDS, X, fitted
+from estimator_cases import KINDS, X
 from sklearn.exceptions import ConvergenceWarning
 
 from riskmin import KernelClassifier, certify, save_model
@@ -34,27 +34,6 @@ def test_every_class_has_a_certificate_and_the_sum_has_one():
     page = model._repr_html_()
     assert page.count("riskmin-certificate") == 4
     assert "certificate of a/c against the rest" in page
-
-
-def test_weights_of_classes_are_weights_of_rows():
-    factors = {"a/b": 1.0, "a/c": 3.0, "d": 0.5}
-    model = {"loss": "logistic", "gamma": 0.3, "alpha": 1e-2, "tol": 1e-7}
-    by_class = KernelClassifier(class_weight=factors, **model).fit(X, KINDS)
-    by_row = KernelClassifier(**model).fit(X, KINDS, np.array([factors[label] for label in KINDS]))
-    np.testing.assert_allclose(by_class.decision_function(X), by_row.decision_function(X), atol=2e-3)
-    assert (by_class.weighted_, by_row.weighted_) == (False, True)
-    # a class without weight is left out
-    two = KernelClassifier("logistic").fit(X, KINDS, (KINDS != "d").astype(float))
-    assert two.classes_.tolist() == ["a/b", "a/c"]
-
-
-def test_probabilities_are_normalized():
-    model = fitted("kernel of classes")
-    p = model.predict_proba(X)
-    expected = 1 / (1 + np.exp(-model.decision_function(X)))
-    np.testing.assert_allclose(p, expected / expected.sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
-    assert np.isfinite(model.predict_log_proba(1e3 + X[:2])).all()
 
 
 def test_the_command_prints_the_loss_of_the_objective(tmp_path, run):

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimator_cases import BOTH, GRADE, HIGH, KINDS, SIGNS, WEIGHT, N, P, X, Z, close_minima, fitted
+from estimator_cases import BOTH, GRADE, HIGH, KINDS, WEIGHT, N, P, X, Z, close_minima, fitted
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import (
@@ -20,15 +20,10 @@ from sklearn.linear_model import (
     QuantileRegressor,
     Ridge,
 )
-from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
 import riskmin as rm
-from helpers import COST, ticking_clock
-from reference import optimum
+from helpers import ticking_clock
 
 COUNTS = np.floor(np.exp(Z / 2))
 
@@ -40,22 +35,7 @@ EXACT = {"tol": 1e-10, "max_iter": 100_000}
 PEERS = [
     (rm.LinearClassifier("logistic"), LogisticRegression(C=C, **EXACT), HIGH),
     (rm.LinearClassifier("logistic"), LogisticRegression(C=C, **EXACT), KINDS),
-    (
-        rm.LinearClassifier("logistic", fit_intercept=False),
-        LogisticRegression(C=C, fit_intercept=False, **EXACT),
-        KINDS,
-    ),
-    (
-        rm.LinearClassifier("logistic", regularizer="l1", fit_intercept=False),
-        LogisticRegression(l1_ratio=1.0, C=C, solver="saga", fit_intercept=False, **EXACT),
-        HIGH,
-    ),
     (rm.LinearClassifier(), SVC(kernel="linear", C=C, tol=1e-8), HIGH),
-    (
-        rm.LinearClassifier(fit_intercept=False),
-        LinearSVC(loss="hinge", C=C, fit_intercept=False, **EXACT),
-        HIGH,
-    ),
     (
         rm.LinearClassifier("squared_hinge", fit_intercept=False),
         LinearSVC(C=C / 2, fit_intercept=False, **EXACT),
@@ -70,7 +50,6 @@ PEERS = [
         LinearSVR(epsilon=0.1, C=C, fit_intercept=False, **EXACT),
         Z,
     ),
-    (rm.LinearRegressor(regularizer="l1"), Lasso(alpha=A, tol=1e-10), Z),
     (rm.LinearRegressor(regularizer="l1", positive=True), Lasso(alpha=A, positive=True, tol=1e-10), Z),
     (
         rm.LinearRegressor(regularizer="elastic:eps=1.5"),
@@ -94,30 +73,6 @@ def test_models_of_scikit_learn_with_the_converted_parameter(ours, theirs, y):
         np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["logistic", "classes"])
-def test_probabilities_belong_to_the_logistic_loss(name):
-    model = fitted(name)
-    p = model.predict_proba(X)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
-    np.testing.assert_array_equal(model.classes_[np.argmax(p, axis=1)], model.predict(X))
-    assert np.isfinite(model.predict_log_proba(1e4 * X)).all()
-    for loss in ("hinge", "multiclass_hinge"):
-        assert not hasattr(rm.LinearClassifier(loss), "predict_proba")
-    for loss in (rm.Logistic(), rm.Softmax()):
-        assert hasattr(rm.LinearClassifier(loss), "predict_log_proba")
-
-
-def test_pipelines_and_searches_over_losses():
-    pipe = make_pipeline(StandardScaler(), rm.LinearClassifier())
-    grid = {"linearclassifier__alpha": [0.01, 1.0], "linearclassifier__loss": ["hinge", rm.Logistic()]}
-    assert GridSearchCV(pipe, grid, cv=2).fit(X, HIGH).best_score_ > 0.7
-    for loss in ("logistic", "exponential"):
-        model = OneVsRestClassifier(rm.LinearClassifier(loss)).fit(X, GRADE)
-        assert model.score(X, GRADE) > 0.6
-        assert [one.coef_.shape for one in model.estimators_] == [(1, P)] * 3
-
-
 # ---------------------------------------------------------------- weights
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
 def test_weights_and_repeated_rows_give_the_same_bits(regularizer):
@@ -129,33 +84,6 @@ def test_weights_and_repeated_rows_give_the_same_bits(regularizer):
     many = clone(model).fit(np.repeat(X, times, axis=0), np.repeat(GRADE, times))
     np.testing.assert_array_equal(one.coef_, many.coef_)
     np.testing.assert_array_equal(one.intercept_, many.intercept_)
-
-
-@pytest.mark.parametrize("y", [HIGH, GRADE])
-def test_class_weights_are_weights_of_rows(y):
-    model = rm.LinearClassifier("logistic", alpha=0.01, tol=1e-9)
-    y, factors = y.astype(int), np.array([3.0, 1.0, 0.5])
-    by_class = clone(model).set_params(class_weight={0: 3.0, 2: 0.5} if y.max() > 1 else {0: 3.0})
-    by_class.fit(X, y, sample_weight=WEIGHT)
-    by_row = clone(model).fit(X, y, sample_weight=WEIGHT * factors[y])
-    np.testing.assert_allclose(by_class.coef_, by_row.coef_, rtol=1e-5)
-    balanced = clone(model).set_params(class_weight="balanced")
-    plain = clone(balanced).fit(X, y)
-    factors = N / ((y.max() + 1) * np.bincount(y))
-    np.testing.assert_allclose(plain.coef_, clone(model).fit(X, y, factors[y]).coef_, rtol=1e-5)
-    # the weights of rows count as rows
-    again = np.repeat(np.arange(N), WEIGHT.astype(int))
-    weighted, repeated = clone(balanced).fit(X, y, WEIGHT), clone(balanced).fit(X[again], y[again])
-    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
-
-
-def test_classes_without_weight_are_left_out():
-    model = rm.LinearClassifier("logistic", alpha=0.1, tol=1e-9)
-    two = clone(model).fit(X, KINDS, (KINDS != "d").astype(float))
-    alone = clone(model).fit(X[KINDS != "d"], KINDS[KINDS != "d"])
-    assert two.classes_.tolist() == alone.classes_.tolist() == ["a/b", "a/c"]
-    assert two.coef_.shape == (1, P)  # two classes, so one score per row
-    np.testing.assert_allclose(two.coef_, alone.coef_, rtol=1e-5)
 
 
 def test_the_intercept_is_the_midpoint_of_the_optimal_ones():
@@ -193,34 +121,6 @@ def test_rows_are_not_copied(form):
 
 
 # ---------------------------------------------------------------- classes
-@pytest.mark.parametrize("labels", [[-1, 1], [2.0, 7.0], [False, True], ["no", "yes"]])
-def test_any_two_labels(labels):
-    y = np.array(labels)[HIGH.astype(int)]
-    model = rm.LinearClassifier(alpha=0.1).fit(X, y)
-    assert model.classes_.tolist() == labels
-    assert (model.coef_.shape, model.intercept_.shape) == ((1, P), (1,))
-    assert model.score(X, y) == rm.LinearClassifier(alpha=0.1).fit(X, HIGH).score(X, HIGH)
-
-
-OF_CLASSES = [
-    ("hinge:margin=2", rm.MulticlassHinge(2 * (1 - np.eye(3)))),
-    ("squared_hinge", rm.MulticlassSquaredHinge()),
-    (rm.MulticlassHinge(COST, rescaled=True), rm.MulticlassHinge(COST, rescaled=True)),
-]
-
-
-@pytest.mark.parametrize(("loss", "meant"), OF_CLASSES)
-def test_losses_of_two_classes_mean_those_of_several(loss, meant):
-    """The contract has others."""
-    model = rm.LinearClassifier(loss, alpha=0.1).fit(X, GRADE)
-    best = optimum(meant, rm.L2(), X, GRADE.astype(float), None, 0.1, True)
-    assert model.lower_bound_ - 1e-8 <= best <= model.objective_ + 1e-8
-    assert rm.certify(model, X, GRADE).status == "certified"
-    z = model.decision_function(X)
-    np.testing.assert_allclose(z, X @ model.coef_.T + model.intercept_, atol=1e-12)
-    np.testing.assert_array_equal(model.predict(X), np.argmax(z, axis=1))
-
-
 @pytest.mark.parametrize(
     ("several", "one"), [("softmax", "logistic"), ("multiclass_squared_hinge", "squared_hinge")]
 )
@@ -278,16 +178,6 @@ def test_the_cut_of_outputs_is_below_the_sum_of_their_risks(reg):
     assert bound == pytest.approx(model.lower_bound_, rel=1e-9)
 
 
-def test_joint_outputs_are_stationary():
-    M = np.array([[2.0, 1.0], [1.0, 2.0]])
-    model = rm.LinearRegressor(rm.MultivariateSquared(M), alpha=0.1, tol=1e-12).fit(X, BOTH)
-    off = model.predict(X) - BOTH
-    value = np.einsum("ni,ij,nj->n", off, M, off).mean() / 2 + 0.05 * (model.coef_**2).sum()
-    assert model.objective_ == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(off.mean(axis=0) @ M, 0, atol=1e-9)
-    np.testing.assert_allclose(X.T @ off @ M / N + 0.1 * model.coef_.T, 0, atol=1e-5)
-
-
 def test_one_output_in_any_shape():
     flat, column = (rm.LinearRegressor(alpha=0.1, tol=1e-12).fit(X, y) for y in (Z, Z[:, None]))
     multi = rm.LinearRegressor(rm.MultivariateSquared(), alpha=0.1, tol=1e-12).fit(X, Z)
@@ -321,36 +211,6 @@ def test_limits_apply_to_all_outputs_together(tmp_path):
 
 
 # ---------------------------------------------------------------- regularizers
-@pytest.mark.parametrize(
-    "reg",
-    [
-        "elastic",
-        "qnorm",
-        "entropy",
-        rm.Box(rm.L2(), -0.1, 0.1),
-        rm.Quadratic(np.diag([1.0, 2, 3, 4])),
-        rm.L1([1.0, 2, 3, 4]),
-    ],
-)
-def test_the_bounds_of_every_regularizer_enclose_the_minimum(reg):
-    model = rm.LinearClassifier(regularizer=reg, alpha=0.05).fit(X, HIGH)
-    best = optimum(rm.Hinge(), rm.get_regularizer(reg), X, SIGNS, None, 0.05, True)
-    assert model.lower_bound_ - 1e-8 <= best <= model.objective_ + 1e-8
-    z = SIGNS * model.decision_function(X)
-    value = np.maximum(0, 1 - z).mean() + 0.05 * rm.get_regularizer(reg).value(model.coef_[0])
-    assert model.objective_ == pytest.approx(value, rel=1e-9)
-
-
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_regularizers_of_several_classes(loss):
-    sparse = rm.LinearClassifier(loss, alpha=0.05, regularizer="l1").fit(X, GRADE)
-    assert 0 < np.count_nonzero(sparse.coef_) < sparse.coef_.size
-    for settings in ({"positive": True}, {"regularizer": "l1", "positive": True, "fit_intercept": False}):
-        model = rm.LinearClassifier(loss, alpha=0.01, **settings).fit(X, GRADE)
-        assert (model.coef_ >= 0).all()
-        assert model.result_.status == "converged"
-
-
 def test_a_warm_start_may_change_the_regularizer():
     model = rm.LinearClassifier(warm_start=True, alpha=1e-2).fit(X, HIGH)
     assert (model.coef_ < 0).any()
@@ -387,23 +247,6 @@ def test_rounding_does_not_invalidate_the_certificate():
     with pytest.warns(rm.TrivialModelWarning, match="y is 1000 in every row"):
         model = rm.LinearRegressor(alpha=1e-3).fit(np.eye(3), np.full(3, 1e3))
     assert model.objective_ < 1e-20
-
-
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_a_warm_start_needs_fewer_evaluations(loss):
-    def evaluations(model):
-        return sum(row["evaluations"] for row in model.result_.trace)
-
-    solver = {"hinge": "bundle", "logistic": None}[loss]
-    model = rm.LinearClassifier(loss, alpha=1e-3, tol=1e-6, solver=solver, warm_start=True).fit(X, HIGH)
-    # an iteration of Newton's method on few rows is several steps
-    cold = evaluations(model)
-    assert evaluations(model.fit(X, HIGH)) < cold
-    with pytest.raises(ValueError, match="4 features, but X has 3"):
-        model.fit(X[:, :-1], HIGH)
-    softmax = rm.LinearClassifier("softmax", warm_start=True).fit(X, GRADE)
-    with pytest.raises(ValueError, match="which had 15 weights, but this one has 10"):
-        softmax.fit(X, HIGH)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
@@ -447,42 +290,6 @@ def test_a_loss_of_the_user():
 
 
 # those of chains and of contingency tables are for no loss of numbers
-OF_ROWS = [name for name in rm.SOLVERS if not name.startswith(("chain", "contingency"))]
-
-
-@pytest.mark.parametrize("solver", [*OF_ROWS, rm.Bundle(keep=3), rm.Lbfgs()])
-def test_every_solver_reaches_the_same_minimum(solver):
-    # these need an absolute value in the regularizer
-    reg = "elastic" if solver in ("owlqn", "interior_point") else "l2"
-    # smoothing needs a nonsmooth loss, conjugate gradients the squared one
-    loss = {"smoothing": "absolute", "excessive_gap": "absolute", "dual_conjugate_gradient": "squared"}.get(
-        solver if isinstance(solver, str) else "", "huber"
-    )
-    # these need a problem without one
-    intercept = solver not in ("dual", "dual_gauss_seidel", "excessive_gap", "dual_conjugate_gradient")
-    problem = {"alpha": 0.1, "regularizer": reg, "fit_intercept": intercept}
-    model = rm.LinearRegressor(loss, **problem, solver=solver).fit(X, Z)
-    close_minima(model, rm.LinearRegressor(loss, **problem, tol=1e-8).fit(X, Z))
-    if solver not in (None, "auto"):
-        assert type(rm.get_solver(solver)).__name__ in model.result_.solver
-
-
-def test_a_callback_gets_every_iteration_and_can_stop():
-    rows, points = [], []
-
-    def stop(iterate, row):
-        rows.append(row)
-        points.append(iterate.w)
-        return len(rows) == 3
-
-    model = rm.LinearClassifier(alpha=1e-3, tol=1e-9, solver="bundle", callback=stop)
-    with pytest.warns(ConvergenceWarning, match="status 'interrupted'.*fit again with warm_start=True"):
-        model.fit(X, GRADE)
-    assert [row["iteration"] for row in rows] == [1, 2, 3]
-    assert (model.n_iter_, points[0].shape) == (3, (3 * (P + 1),))
-    assert model.predict(X).shape == (N,)
-
-
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("y", [HIGH, GRADE])
 def test_a_checkpoint_is_resumed(y, standardize, tmp_path):

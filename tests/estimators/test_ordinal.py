@@ -74,12 +74,6 @@ def test_the_decision_agrees_with_the_prediction():
     np.testing.assert_array_equal(two.decision_function(X) > 0, two.predict(X))
 
 
-def test_grades_without_weight_are_left_out():
-    model = OrdinalClassifier(alpha=0.1).fit(X, GRADE, sample_weight=(GRADE != 1).astype(float))
-    assert model.classes_.tolist() == [0, 2]
-    assert model.thresholds_.shape == (1,)
-
-
 # ---------------------------------------------------------------- labels
 @pytest.mark.parametrize("order", [NAMES.tolist(), tuple(NAMES), NAMES, ["dire", *NAMES]])
 def test_the_order_of_named_grades(order, tmp_path):
