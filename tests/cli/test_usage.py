@@ -1,6 +1,5 @@
 """Wrong arguments, data and models: exit code 2, one sentence, and no file is written or changed."""
 
-import gzip
 import os
 
 import numpy as np
@@ -29,7 +28,6 @@ SENTENCES = [
     ("fit two.svm -o ../{here}/two.svm", "--output and DATA are the same file"),
     ("fit two.svm -o soft.svm", "are the same file"),
     ("fit hard.svm -o two.svm", "are the same file"),
-    ("fit soft.svm -o hard.svm", "are the same file"),
     (f"{FIT} --report two.svm", "--report and DATA are the same file"),
     (f"{FIT} --report ./new", "--report and --output are the same file"),
     (f"{FIT} --checkpoint new", "--checkpoint and --output are the same"),
@@ -55,15 +53,9 @@ SENTENCES = [
     ("fit missing.svm -o new --tol nan", "'--tol': nan"),
     ("fit missing.svm -o new --max-seconds nan", "'--max-seconds': nan"),
     ("fit missing.svm -o new --jobs 0", "'--jobs': 0 is neither"),
-    ("fit missing.svm -o new --jobs -7", "'--jobs': -7 is neither"),
     (f"{FIT} --tol -1", "--tol"),
     (f"{FIT} --max-iter 0", "--max-iter"),
-    ("certify hinge.model two.svm --tol nan", "'--tol': nan"),
     (f"{FIT} --loss precision_at_k:k=-1", "k to be a whole number >= 1"),
-    (f"{FIT} --loss recall_at_k:k=2.5", "k to be a whole number >= 1"),
-    (f"{FIT} --loss ndcg:k=0", "k to be a whole number >= 1"),
-    (f"{FIT} --loss f_beta:beta=0", "beta"),
-    (f"{FIT} --loss expected_rank_utility:half_life=1", "half_life"),
     (f"{FIT} --loss ordinal:costs=2", "costs"),
     ("warmup --task everything", "everything"),
     # options without effect
@@ -77,10 +69,8 @@ SENTENCES = [
     (f"{FIT} --loss novelty --class-weight balanced", "--class-weight"),
     (f"{FIT} --loss squared --class-weight balanced", "--class-weight"),
     (f"{FIT} --loss prbep --class-weight balanced", "counts rows"),
-    (f"{FIT} --loss f1 --class-weight balanced", "counts rows"),
     (f"{FIT} --loss ordinal --class-weight balanced", "--class-weight is for classification"),
     (f"{FIT} --loss ordinal --no-intercept", "--no-intercept has no effect"),
-    (f"{FIT} --loss mrr --no-intercept", "--no-intercept has no effect"),
     (f"{FIT} --order a,b", "--order is for"),
     ("fit two.csv --validation two.csv --processes 2 -o new", "--validation"),
     ("fit raw.csv -o - --json", "stdout"),
@@ -93,7 +83,6 @@ SENTENCES = [
     (RANK, "no query ids", "--qid"),
     (f"{RANK} --qid subject", "there is no column 'subject'"),
     ("fit graded.svm --loss ndcg -o new", "no query ids", "--qid"),
-    ("path graded.svm --loss ndcg -o new", "no query ids", "--qid"),
     ("cv graded.svm --loss ndcg -o new", "no query ids", "--qid"),
     ("certify ranker.model graded.svm", "no query ids"),
     ("evaluate ranker.model graded.svm", "no query ids"),
@@ -121,16 +110,10 @@ SENTENCES = [
     # path and cv
     (f"{PATH} --lams 1,x", "'1,x' is no list of numbers: write 1,0.1,0.01"),
     (f"{PATH} --lams 1,-1", "must hold finite numbers > 0"),
-    (f"{PATH} --lams nan", "must hold finite numbers > 0"),
     (f"{PATH} --lams 1 --n-lams 3", "--lams and --n-lams exclude each other"),
     (f"{PATH} --reg lasso", "there is no regularizer named 'lasso'", "elastic"),
     (f"{PATH} --reg entropy --positive", "positive=True bounds L1, L2 and Elastic"),
-    (f"{PATH} --solver nope", "there is no solver named 'nope'"),
     (f"{PATH} --solver owlqn", "OwlQn needs a smooth loss", "use Bundle"),
-    (f"{PATH} --solver owlqn --loss logistic", "OwlQn is for L1() and Elastic()"),
-    (f"{PATH} --solver lbfgs --loss logistic --reg l1", "Lbfgs needs a smooth regularizer"),
-    (f"{PATH} --solver dual --reg l1", "DualCoordinateAscent takes exact steps, which need L2()"),
-    (f"{PATH} --solver coordinate_descent --reg l1", "second derivative"),
     (f"{PATH} --solver line_search_bmrm --reg l1", "LineSearchBmrm needs a differentiable conjugate"),
     (f"{CV} --loss novelty", "novelty has no labels to score by"),
     (f"{CV} --scoring nope", "nope"),
@@ -142,10 +125,8 @@ SENTENCES = [
     (f"{CV_3} --scoring recall_at_k:k=50", "k=50, but there are 20 rows", "in fold 1 of 3"),
     (f"{CV_3} --scoring ordinal", "no scorer named 'ordinal'", "roc_area, prbep"),
     (f"{CV_3} --metric f1,f1", "each metric once"),
-    (f"{CV_3} --metric auroc", "no scorer named 'auroc'"),
     (f"{CV_RANKED} --loss ndcg --folds 13", "queries", "12"),
     (f"{CV_RANKED} --loss ndcg --scoring roc_area", "no measure for ranking", "mrr"),
-    (f"{CV_RANKED} --loss ndcg --scoring accuracy", "no measure for ranking"),
     (f"{CV_RANKED} --loss ordinal --scoring ndcg:k=5", "no measure for ordinal"),
     (
         "cv graded.csv --loss ordinal --order poor,fair,good,best --lams 1 --scoring r2 -o new",
@@ -160,9 +141,7 @@ SENTENCES = [
     ("predict missing two.svm", "missing"),
     ("predict two.svm two.svm", "not a whole riskmin file"),
     ("evaluate two.svm two.svm", "not a whole riskmin file"),
-    ("certify two.svm two.svm", "not a whole riskmin file"),
     ("predict short.model two.svm", "truncated"),
-    ("certify short.model two.svm", "truncated"),
     ("predict hinge.model two.svm --proba", "logistic"),
     ("predict hinge.model two.svm --proba --scores", "exclude"),
     ("predict hinge.model two.svm -o no/out", "no folder"),
@@ -219,22 +198,11 @@ def test_invalid_usage(command, words, here, monkeypatch, run):
 
 BAD_FILES = {
     "nan.svm": ("1 1:1\n-1 1:nan\n", "hinge", "line 2"),
-    "word.svm": ("1 1:1\n-1 1:x\n", "hinge", "line 2"),
     "empty.svm": ("", "hinge", "no rows"),
     "one.svm": ("1 1:1\n1 1:2\n", "hinge", "one class"),
-    "head.csv": ("a,b,label\n", "hinge", "no rows"),
-    "ragged.csv": ("a,b,label\n1,2,3\n1,2\n", "hinge", "line 3"),
-    "hole.csv": ("a,b,label\n1,2,3\n1,,2\n", "hinge", "line 3"),
     "fake.npz": ("PK no zip", "hinge", "fake.npz"),
-    "fake.parquet": ("PAR", "hinge", "fake.parquet"),
-    "cut.svm.gz": (b"\x1f\x8b\x08\x00\x00", "hinge", "cut.svm.gz"),
     "order.csv": ("x,y\n1,very good\n2,< bad\n", "ordinal", "by --order '< bad,very good'"),
     "some.svm": ("2 qid:1 1:1\n0 1:2\n", "ndcg", "line 2: the row has no qid"),
-    "late.svm": ("2 1:1\n0 qid:1 1:2\n", "ndcg", "line 2: the row has 'qid:1'"),
-    "text.svm": ("2 qid:one 1:1\n", "ndcg", "line 1: 'qid:one' is not qid:id"),
-    "cut.svm": ("2 qid:1 1:1\n0 qid:", "ndcg", "line 2"),
-    "half.svm": ("2 qid:1 1:1\n0 qid:1 1:", "ndcg", "line 2"),
-    "half.svm.gz": (gzip.compress(b"2 qid:1 1:1.2345\n0 qid:2 1:5.4321\n")[:30], "ndcg", "truncated"),
     "alone.svm": ("2 qid:1 1:1\n0 qid:2 1:2\n", "pairwise_hinge", "no query has rows of two"),
     "same.svm": ("2 qid:1 1:1\n2 qid:1 1:2\n", "ndcg", "no query has rows of two"),
     "minus.svm": ("-1 qid:1 1:1\n2 qid:1 1:2\n", "ndcg", "grades >= 0"),
@@ -248,12 +216,14 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_invalid_data(name, tmp_path, run):
+    """An older model is kept."""
     text, loss, words = BAD_FILES[name]
-    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    (tmp_path / name).write_text(text)
+    (tmp_path / "m").write_text("old")
     for command in ("fit", "path", "cv"):
         output = ["-o", tmp_path / "m", *(["--folds", "2"] if command == "cv" else [])]
         check_sentence(run(command, tmp_path / name, "--loss", loss, *output), words)
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {name: text, "m": "old"}
 
 
 def test_deeply_nested_logs_are_refuted(here, run):
