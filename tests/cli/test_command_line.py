@@ -18,8 +18,6 @@ import riskmin
 from helpers import check_sentence, customers
 from riskmin import ChainTagger, KernelClassifier, LinearClassifier, OrdinalClassifier, load_model, save_model
 from riskmin._numba import compile_cache
-from riskmin.cli import completion
-from riskmin.cli.inputs import format_suffix
 from riskmin.data import save_svmlight
 from riskmin.report.progress import StatusLine
 
@@ -117,19 +115,11 @@ def test_standard_input(files, tmp_path, run, stdin):
         assert run("predict", tmp_path / "m", "-", "-o", "-") == (0, expected, "")
         stdin((tmp_path / "m").read_bytes())
         assert run("predict", "-", path) == (0, expected, "")
+    np.savez(tmp_path / "rows.npz", X=np.eye(2), y=[1, -1])
+    for content in ((tmp_path / "rows.npz").read_bytes(), b"-1\n+1 3:1\n", b"a\ty\n1\t2\n2\t1\n"):
+        stdin(content)
+        assert run("fit", "-", "-o", tmp_path / "n", "-q")[0] == 0
     check_sentence(run("predict", "-", "-"), "standard input can be read once")
-
-
-def test_formats_by_their_first_bytes(tmp_path):
-    np.savez(tmp_path / "rows.npz", X=np.eye(2))
-    for head, suffix in {
-        (tmp_path / "rows.npz").read_bytes(): ".npz",
-        b"1 qid:3 1:0.5 # note\n": ".svm",
-        b"-1\n+1 3:1\n": ".svm",
-        b"a\tb\n1\t2\n": ".csv",
-        b"when,y\n2024-01-01 12:30,1\n": ".csv",
-    }.items():
-        assert format_suffix(head) == suffix
 
 
 # ---------------------------------------------------------------- config files
@@ -182,12 +172,6 @@ def test_completion(words, expected, files):
     environment |= {"_RISKMIN_COMPLETE": "bash_complete"}
     done = subprocess.run(RISKMIN, cwd=files, env=os.environ | environment, capture_output=True, text=True)
     assert {line.removeprefix("plain,") for line in done.stdout.split()} == expected
-
-
-def test_names_that_are_completed():
-    assert completion.complete_regularizers(None, None, "ela") == ["elastic"]
-    assert completion.complete_solvers(None, None, "lbf") == ["lbfgs"]
-    assert completion.complete_metrics(None, None, "f1,average") == ["f1,average_precision"]
 
 
 # ---------------------------------------------------------------- dry runs
@@ -357,36 +341,6 @@ def test_keys_are_not_overwritten(files, tmp_path, run):
     tls = ["--dask", "tls://localhost:1", "--tls-key", key, "--tls-cert", key, "--tls-ca", key]
     check_sentence(run("fit", files / "two.svm", *tls, "-o", key), "the certificates cannot be used")
     assert key.read_text() == "secret"
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(4000, 60)) * np.logspace(0, -3, 60)
-    y = np.where(points @ rng.normal(size=60) + 0.3 * rng.normal(size=4000) > 0, 1, -1)
-    np.savez(tmp_path / "hard.npz", X=points, y=y)
-    settings = ["--lam", "1e-6", "--tol", "1e-9", "--solver", "bmrm", "--checkpoint-every", "0.05"]
-    command = [*RISKMIN, "fit", "hard.npz", *settings, "--checkpoint", "c", "-o", "m"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, cwd=tmp_path, **pipes)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "c").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 3
-    assert "interrupted" in out
-    # a slow machine prints a line of progress first
-    *progress, message = err.splitlines()
-    assert all(line.startswith("riskmin: iteration") for line in progress)
-    assert message.startswith("riskmin: not converged (interrupted)")
-    model = load_model(tmp_path / "m")
-    assert model.result_.status == "interrupted"
-    assert 0 <= model.lower_bound_ < model.objective_
-    code, out, _ = run("predict", tmp_path / "m", tmp_path / "hard.npz")
-    assert (code, len(out.splitlines())) == (0, 4000)
 
 
 @pytest.mark.slow

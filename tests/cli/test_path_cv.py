@@ -250,9 +250,3 @@ def test_cv_by_several_metrics(files, tmp_path, run):
     assert facts["best_score"] == max(e["mean"] for e in facts["cv"])
     assert "average precision" in run("cv", files / "raw.csv", *options, *metrics)[1]
     assert "accuracy" in run("cv", files / "raw.csv", *options)[1]
-
-
-def test_average_precision_is_for_two_classes():
-    three = rm.LinearClassifier("logistic").fit(np.eye(6), [0, 1, 2] * 2)
-    with pytest.raises(ValueError, match="two classes"):
-        rm.get_scorer("average_precision")(three, np.eye(6), [0, 1, 2] * 2)

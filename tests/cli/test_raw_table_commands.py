@@ -2,11 +2,6 @@
 
 import json
 import pickle
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -198,28 +193,6 @@ def test_names_and_levels_from_a_file_are_printed_without_control_characters(tmp
     assert code == 0
     assert "unseen" in notes
     assert all(c.isprintable() or c == "\n" for c in out + err + shown + notes)
-
-
-@pytest.mark.slow
-def test_five_commands_lead_from_the_installation_to_a_certified_model(tmp_path):
-    """The block in docs/command.md, by real processes; only the installation is that of this test."""
-    text = (Path(__file__).parents[2] / "docs/command.md").read_text(encoding="utf-8")
-    block = re.search(r"## From a raw table to a certified model\n.*?```sh\n(.*?)```", text, re.S)[1]
-    install, *commands = block.strip().splitlines()
-    assert shlex.split(install)[:2] == ["pip", "install"]
-    assert len(commands) <= 4
-    customers(120).to_csv(tmp_path / "customers.csv", index=False)
-    customers(120, seed=1).drop(columns="bought").to_csv(tmp_path / "prospects.csv", index=False)
-    outputs = []
-    for command in commands:
-        name, *arguments = shlex.split(command)
-        assert name == "riskmin"
-        process = [sys.executable, "-m", "riskmin", *arguments]
-        done = subprocess.run(process, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout)
-    assert any(output.rstrip().splitlines()[-1].startswith("certified: ") for output in outputs if output)
-    assert Path(tmp_path, "labels.txt").read_text(encoding="utf-8").count("\n") == 120
 
 
 @pytest.mark.parametrize(

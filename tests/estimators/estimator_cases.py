@@ -9,6 +9,7 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -40,6 +41,9 @@ KINDS = read_only(np.array(["a/b", "a/c", "d"])[GRADE])
 NUMBERS = GRADE.astype(float)
 
 
+METHODS = "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples", "transform"
+
+
 @dataclass
 class Case:
     """An estimator, labels, and further arguments of `fit`."""
@@ -55,6 +59,17 @@ class Case:
         y = None if self.y is None else wrap(self.y)
         model = clone(self.model).set_params(**settings)
         return model.fit(rows, y, **{name: wrap(value) for name, value in self.more.items()})
+
+    def outputs(self, model, rows=X):
+        """All predictions of a model."""
+        lengths = {key: value for key, value in self.more.items() if key == "lengths"}
+        return {name: getattr(model, name)(rows, **lengths) for name in METHODS if hasattr(model, name)}
+
+    @property
+    def several(self):
+        """Whether these are separate problems, without a common certificate."""
+        joint = isinstance(self.model.loss, rm.MultivariateSquared) or self.model.loss == "squared"
+        return (np.ndim(self.y) == 2 and not joint) or self is CASES["kernel of classes"]
 
 
 WEIGHTED = {"sample_weight": WEIGHT}
@@ -135,6 +150,44 @@ PROGRAMS = [
 """Those with another program for the same minimum: cases, regularizers, and losses of several classes."""
 
 
+COUNT = HIGH.astype(int)
+PARAMETERS = [
+    Case(rm.LinearClassifier("logistic", alpha=0.01, class_weight={0: 2.0, 1: 1.5}), COUNT),
+    Case(rm.LinearClassifier(rm.Hinge(margin=2.0), alpha=0.1, class_weight="balanced"), HIGH),
+    Case(
+        rm.LinearClassifier(alpha=0.1, class_weight={"no": 3}, solver="bmrm"), np.array(["no", "yes"])[COUNT]
+    ),
+    Case(rm.LinearClassifier(alpha=0.1), pd.Series(np.array(["no", "yes"])[COUNT], dtype=object)),
+    Case(rm.LinearClassifier(alpha=0.1), COUNT * 2.0),
+    Case(rm.LinearClassifier(rm.Nu(rm.Hinge(margin=2.0), 0.4), alpha=0.1), COUNT),
+    Case(rm.LinearClassifier(rm.MulticlassHinge(COST, rescaled=True), alpha=0.1, fit_intercept=False), GRADE),
+    Case(rm.LinearClassifier("softmax", alpha=0.1), COUNT),
+    Case(rm.LinearClassifier(rm.Smoothed(rm.RocArea(), mu=0.1), alpha=0.1), COUNT),
+    Case(rm.LinearClassifier("recall_at_k:k=20", alpha=1.0), COUNT),
+    Case(rm.LinearRegressor("huber:delta=2", solver=rm.Lbfgs(memory=4), max_seconds=9.0), Z),
+    Case(rm.LinearRegressor("poisson", fit_intercept=False, n_jobs=2), COUNT),
+    Case(rm.LinearRegressor(rm.EpsilonInsensitive(epsilon=np.float64(0.25)), alpha=np.float32(0.125)), Z),
+    Case(rm.LinearRegressor(rm.MultivariateSquared(np.diag([1.0, 2.0]))), BOTH),
+    Case(rm.LinearRegressor("huber", fit_intercept=False), BOTH),
+    Case(rm.LinearRegressor(regularizer="elastic:eps=2", alpha=0.1), Z),
+    Case(rm.LinearRegressor(regularizer=rm.Box(rm.L1(weights=2.0), -1.0), alpha=0.1), Z),
+    Case(rm.LinearRegressor(regularizer=rm.Entropy(balanced=True), alpha=0.1), Z),
+    Case(rm.NoveltyDetector(contamination=0.2), None),
+    Case(rm.OrdinalClassifier(rm.Ordinal(costs=[[0], [1, 0], [1, 1, 0]]), metric="zero_one"), GRADE),
+    Case(rm.OrdinalClassifier("huber:delta=0.5", solver=rm.Bundle(keep=50)), GRADE),
+    Case(rm.LinearRanker("squared", alpha=0.1), GRADE),
+    Case(rm.KernelClassifier(alpha=0.01, class_weight={"no": 2.0}), np.array(["no", "yes"])[COUNT]),
+    Case(rm.KernelClassifier("logistic", kernel="laplacian", alpha=0.1, gamma="auto"), COUNT),
+    Case(rm.KernelClassifier(kernel="cosine", alpha=0.1, solver="bundle"), COUNT * 2.0),
+    Case(rm.KernelClassifier("f1", alpha=1.0), COUNT),
+    Case(rm.KernelRegressor("absolute", kernel="poly", degree=2, coef0=1.0, alpha=0.1, max_seconds=60.0), Z),
+    Case(rm.KernelRegressor(kernel=rm.Rbf(0.3), alpha=0.1, solver=rm.KernelDual(block=64)), Z),
+    Case(rm.KernelRegressor("poisson", kernel="linear", alpha=0.1, fit_intercept=False), COUNT),
+    Case(rm.KernelRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z),
+]
+"""Other parameters, which files keep."""
+
+
 def with_parameter(parameter):
     return [name for name, case in CASES.items() if parameter in case.model.get_params()]
 
@@ -155,13 +208,8 @@ def fitted(name):
     return CASES[name].fit()
 
 
-METHODS = "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples", "transform"
-
-
 def outputs(name, model, rows=X):
-    """All predictions of a model."""
-    lengths = {key: value for key, value in CASES[name].more.items() if key == "lengths"}
-    return {method: getattr(model, method)(rows, **lengths) for method in METHODS if hasattr(model, method)}
+    return CASES[name].outputs(model, rows)
 
 
 def assert_same(one, other, **close):

@@ -5,18 +5,9 @@ import warnings
 
 import numpy as np
 import pytest
-from estimator_cases import HIGH, P, X
+from estimator_cases import HIGH, X
 
-import riskmin
 from riskmin import LinearClassifier, LinearRegressor, certify
-
-
-def test_a_looser_gap_is_bounded_and_limits_leave_it_open():
-    model = LinearClassifier(alpha=1e-3, tol=1e-5).fit(X, HIGH)
-    assert certify(model, X, HIGH, tol=0.5, solver="bmrm").status in ("bounded", "certified")
-    certification = certify(model, X, HIGH, solver="bmrm", max_iter=1)
-    assert (certification.status, bool(certification)) == ("open", False)
-    assert certification.proof.n_iter == 1
 
 
 def test_false_claims_are_refuted_without_a_proof():
@@ -25,9 +16,6 @@ def test_false_claims_are_refuted_without_a_proof():
     assert certification.status == "refuted"
     assert "as claimed" in certification.reason
     assert (certification.proof, certification.lower) == (None, -np.inf)
-    model.result_ = dataclasses.replace(model.result_, cut=riskmin.Cut(np.zeros(P), 0.9 * model.objective_))
-    model.lower_bound_ = 0.9 * model.objective_
-    assert certify(model, X, HIGH).status == "refuted"
 
 
 SETTINGS = [{}, {"atol": 1e-8}, {"atol": 0.0}, {"alpha": 0}]

@@ -1,10 +1,9 @@
 """Cross-validated estimators: the scores and choices of a grid search."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
-from estimator_cases import BOTH, GRADE, HIGH, KINDS, WEIGHT, N, X, Z
+from estimator_cases import BOTH, HIGH, KINDS, WEIGHT, N, X, Z
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
@@ -94,15 +93,6 @@ def test_groups_stay_together():
 
     rm.LinearRegressorCV(alphas=[1e-2], cv=GroupKFold(5), scoring=score).fit(X, groups + 0.0, groups=groups)
     assert sorted(map(sorted, seen)) == [[group] for group in range(5)]
-
-
-def test_the_best_model_can_be_saved(tmp_path):
-    frame, reg = pd.DataFrame(X, columns=list("abcé")), rm.Box(rm.L1(), -1.0, 1.0)
-    model = rm.LinearClassifierCV(alphas=[1e-2], cv=3, regularizer=reg).fit(frame, GRADE)
-    rm.save_model(model.best_estimator_, tmp_path / "model")
-    back = rm.load_model(tmp_path / "model")
-    assert (back.feature_names_in_.tolist(), back.regularizer) == (list("abcé"), reg)
-    np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
 
 
 def test_folds_that_do_not_converge_are_counted():

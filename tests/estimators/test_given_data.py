@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -16,27 +15,6 @@ Y = np.where(Z > 0, 1, 0)
 
 
 # ---------------------------------------------------------------- single precision
-@pytest.mark.parametrize(
-    ("model", "y", "stored"),
-    [
-        (rm.LinearClassifier("hinge"), Y, np.asarray),
-        (rm.LinearClassifier("logistic", standardize=True), np.digitize(Z, [-0.5, 0.5]), np.asfortranarray),
-        (rm.LinearRegressor("squared", regularizer="l1"), Z, sp.csr_array),
-        (rm.LinearRegressor("absolute"), np.column_stack([Z, -Z]), sp.csc_array),
-        (rm.OrdinalClassifier(), np.digitize(Z, [-0.5, 0.5]), sp.csr_array),
-    ],
-)
-def test_weights_of_rows_in_single_precision_are_in_single_precision(model, y, stored):
-    """The certificate is about these weights."""
-    model.fit(stored(X.astype(np.float32)), y)
-    assert model.coef_.dtype == np.float32
-    assert model.gap_ <= model.tol * model.objective_
-    assert np.isin(model.coef_, model.result_.w).all()
-    if y.ndim == 1:
-        assert rm.certify(model, stored(X.astype(np.float32)), y).status == "certified"
-    assert model.fit(stored(X), y).coef_.dtype == np.float64
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_weights_whose_rounding_would_break_the_certificate_stay_in_double_precision():
     """A column far from zero: scores are differences of large numbers."""

@@ -8,9 +8,7 @@ import pytest
 import sklearn
 from estimator_cases import CASES, GRADE, QID, N, X, fitted
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 
 from riskmin import LinearRanker, get_scorer
 from riskmin.metrics import mean_ndcg_score, mrr_score
@@ -84,13 +82,6 @@ def test_searches_by_other_measures(routed, name):
     assert 0.6 < search.best_score_ <= 1
     if name == "mrr":
         assert scorer(search, X, GRADE, qid=QID) == mrr_score(GRADE, search.predict(X), qid=QID)
-
-
-def test_cross_validation_of_a_pipeline(routed):
-    pipe, params = make_pipeline(StandardScaler(), routed), {"qid": QID, "groups": QID}
-    scores = cross_validate(pipe, X, GRADE, cv=GroupKFold(3), params=params, return_train_score=True)
-    assert scores["test_score"].min() > 0.7
-    assert scores["train_score"].shape == (3,)
 
 
 def test_searches_without_routing_fail_with_one_sentence():

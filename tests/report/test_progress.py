@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from helpers import ticking_clock
-from riskmin import L2, Hinge, Objective, linear_risk, minimize
 from riskmin.report.progress import Progress, duration, time_left
 
 
@@ -35,34 +34,23 @@ def slow_fit():
         yield
 
 
-def test_json_has_one_line_per_iteration():
-    out = io.StringIO()
-    run(Progress(json=True, file=out), [row(k, 0.1 * k, cuts=np.float64(k)) for k in range(1, 6)])
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5]
-    assert lines[2]["gap_rel"] == 0.5
-    assert lines[2]["cuts"] == 3
-
-
-def test_json_is_valid_with_nonfinite_numbers():
-    out = io.StringIO()
-    run(Progress(json=True, file=out), [row(1, 0.0, value=float("inf"), lower=0.0)])
-    assert json.loads(out.getvalue(), parse_constant=pytest.fail)["value"] is None
+def test_json_has_one_line_per_iteration_and_is_valid():
+    out, rows = io.StringIO(), [row(k, 0.1 * k, cuts=np.float64(k)) for k in range(1, 6)]
+    run(Progress(json=True, file=out), [*rows, row(6, 0.6, value=float("inf"), lower=0.0)])
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in out.getvalue().splitlines()]
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert (lines[2]["gap_rel"], lines[2]["cuts"], lines[5]["value"]) == (0.5, 3, None)
 
 
 @pytest.mark.parametrize("out", [io.StringIO, Terminal])
-@pytest.mark.parametrize("json_lines", [False, True])
-def test_quiet_prints_nothing(out, json_lines, slow_fit):
-    file = out()
-    run(Progress(quiet=True, json=json_lines, file=file), [row(k, k) for k in range(1, 9)])
-    assert file.getvalue() == ""
-
-
-@pytest.mark.parametrize("out", [io.StringIO, Terminal])
-def test_a_short_fit_prints_nothing(out):
-    with ticking_clock():
+@pytest.mark.parametrize(
+    ("settings", "tick"), [({"quiet": True}, 10.0), ({"quiet": True, "json": True}, 10.0), ({}, 1e-3)]
+)
+def test_quiet_and_short_fits_print_nothing(out, settings, tick):
+    with ticking_clock() as clock:
+        clock.TICK = tick
         file = out()
-        run(Progress(file=file), [row(1, 0.01), row(2, 0.02)])
+        run(Progress(file=file, **settings), [row(k, k * tick) for k in range(1, 9)])
     assert file.getvalue() == ""
 
 
@@ -88,15 +76,6 @@ def test_updates_are_rare():
         while clock.readings < 500:
             progress(None, row(1, clock.readings * clock.TICK))
     assert 1 <= out.getvalue().count("min J") <= 6
-
-
-def test_progress_as_callback_of_minimize():
-    out = io.StringIO()
-    J = Objective(linear_risk(np.eye(3), np.array([1.0, -1.0, 1.0]), Hinge()), L2(), lam=0.1)
-    with Progress(json=True, file=out) as progress:
-        result = minimize(J, callback=progress)
-    assert result.status == "converged"
-    assert len(out.getvalue().splitlines()) == result.n_iter
 
 
 RATES = np.linspace(0, 5, 40)

@@ -98,14 +98,6 @@ def test_failed_write_leaves_no_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_target_of_a_link_is_replaced(tmp_path):
-    (tmp_path / "real").write_text("old")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    write_text(tmp_path / "link", "new")
-    assert (tmp_path / "real").read_text() == "new"
-    assert (tmp_path / "link").is_symlink()
-
-
 @pytest.mark.parametrize(("lo", "hi"), [(0, 1e-12), (0.4, 0.013), (0, 1), (0.4, 7.3), (0, 9999), (0.4, 3e12)])
 def test_linear_ticks_lie_on_the_axis(lo, hi):
     axis = linear_axis(lo * hi, hi)
