@@ -64,22 +64,16 @@ def test_all_commands_take_the_raw_file(raw, tmp_path, run):
         *(("path", "words.csv"), ("cv", "csv"), ("certify", "svm"), ("certify", "csv")),
     ],
 )
-def test_reading_ends_at_the_time_limit(command, suffix, tmp_path, run):
-    numbers, data = tmp_path / "numbers.csv", tmp_path / f"data.{suffix}"
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"]).assign(y=np.resize([1, -1], 40))
-    table.to_csv(numbers, index=False)
-    if suffix == "svm":
-        data.write_text("".join(f"{y} 1:{a} 2:{b}\n" for a, b, y in table.to_numpy()))
-    elif suffix == "npz":
-        np.savez(data, X=table[["a", "b"]], y=table["y"])
-    else:
-        table = table.assign(b="word") if suffix == "words.csv" else table
-        table.to_parquet(data) if suffix == "parquet" else table.to_csv(data, index=False)
-    model, output = tmp_path / "m", tmp_path / "out"
-    if command == "certify":
-        assert run("fit", numbers, "-o", model, "-q")[0] == 0
-    args = [model, data] if command == "certify" else [data, "-o", output, "--loss", "logistic"]
+def test_reading_ends_at_the_time_limit(command, suffix, files, tmp_path, run):
+    data = files / {"csv": "two.csv", "words.csv": "raw.csv", "svm": "two.svm"}.get(suffix, "two.csv")
+    if suffix in ("parquet", "npz"):
+        table, data = pd.read_csv(data), tmp_path / f"data.{suffix}"
+        rows = table.drop(columns="label")
+        np.savez(data, X=rows, y=table.label) if suffix == "npz" else table.to_parquet(data)
+    output = tmp_path / "out"
+    args = (
+        [files / "hinge.model", data] if command == "certify" else [data, "-o", output, "--loss", "logistic"]
+    )
     with ticking_clock() as clock:
         code, out, err = run(command, *args, "--max-seconds", clock.TICK)
     assert (code, out) == (3, "")
@@ -196,20 +190,18 @@ def test_names_and_levels_from_a_file_are_printed_without_control_characters(tmp
 
 
 @pytest.mark.parametrize(
-    ("loss", "target"),
-    [("logistic", "sex"), ("hinge", "town"), ("quantile:level=0.3", "rent"), ("ordinal", "rooms")],
+    ("loss", "name"),
+    [("logistic", "words"), ("hinge", "graded"), ("quantile:level=0.3", "houses"), ("ordinal", "graded")],
 )
-def test_evaluation_with_weights_is_that_of_repeated_rows(loss, target, tmp_path, run):
-    rng, n = np.random.default_rng(6), 90
-    size, age = rng.normal(60, 20, size=n), rng.normal(40, 9, size=n)
-    columns = {"size": size, "age": age, "sex": np.where(age + rng.normal(size=n) > 40, "f", "m")}
-    columns |= {"town": rng.choice(["Oslo", "Rome", "Bonn"], size=n), "rent": 10 * size + rng.normal(size=n)}
-    rooms = np.digitize(size + 5 * rng.normal(size=n), [50, 70])
-    table = pd.DataFrame(columns | {"rooms": rooms, "people": rng.integers(0, 4, size=n)})
+def test_evaluation_with_weights_is_that_of_repeated_rows(loss, name, files, tmp_path, run):
+    table = pd.read_csv(files / f"{name}.csv")
+    target, n = table.columns[-1], len(table)
+    table["people"] = np.random.default_rng(6).integers(0, 4, size=n)
     data, repeated = tmp_path / "data.csv", tmp_path / "repeated.csv"
     table.to_csv(data, index=False)
     table.loc[table.index.repeat(table["people"])].to_csv(repeated, index=False)
-    options = ("--columns", "size,age", "--target", target, "--standardize")
+    options = ["--columns", "a,b", "--target", target, "--standardize"]
+    options += ["--order", "poor,fair,good,best"] if loss == "ordinal" else []
     assert run("fit", data, "--loss", loss, *options, "-o", tmp_path / "m")[0] == 0
     weighted = json.loads(run("evaluate", tmp_path / "m", data, "--weight", "people", "--json")[1])
     alike = json.loads(run("evaluate", tmp_path / "m", repeated, "--json")[1])
@@ -219,8 +211,8 @@ def test_evaluation_with_weights_is_that_of_repeated_rows(loss, target, tmp_path
     by_class = [metrics.pop("classes", {}) for metrics in (weighted, alike)]
     assert weighted == pytest.approx(alike)
     for name, entry in by_class[1].items():
-        assert entry.pop("rows") == table["people"][table["town"] == name].sum()
-        assert by_class[0][name].pop("rows") == (table["town"] == name).sum()
+        assert entry.pop("rows") == table["people"][table[target] == name].sum()
+        assert by_class[0][name].pop("rows") == (table[target] == name).sum()
         assert by_class[0][name] == pytest.approx(entry)
 
 

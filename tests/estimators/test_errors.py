@@ -246,42 +246,18 @@ CALLS = [
 
 
 SYNONYMS = {
-    rm.get_loss: {
-        "logistic": "log_loss logloss log binary_crossentropy",
-        "softmax": "cross_entropy multinomial",
-        "multiclass_hinge": "crammer_singer",
-        "smoothed_hinge": "modified_huber",
-        "hinge": "svm",
-        "squared": "squared_error squared_loss mse least_squares",
-        "absolute": "absolute_error mae",
-        "quantile": "pinball",
-        "epsilon_insensitive": "svr",
-        "roc_area": "auc roc_auc",
-        "ndcg": "lambdarank",
-        "pairwise_hinge": "ranksvm",
-        "novelty": "one_class",
-        "chain_crf": "crf",
-    },
-    rm.get_regularizer: {"l1": "lasso", "l2": "ridge", "elastic": "elasticnet elastic_net"},
-    rm.get_solver: {
-        "dual": "liblinear sdca",
-        "newton": "newton_cg newton_cholesky",
-        "lbfgs": "l_bfgs l_bfgs_b",
-        "owlqn": "owl_qn",
-        "pegasos": "sgd",
-        "proximal_gradient": "fista",
-        "coordinate_descent": "cd",
-    },
+    rm.get_loss: "log_loss=logistic mse=squared svm=hinge pinball=quantile svr=epsilon_insensitive crf=chain_crf",
+    rm.get_regularizer: "lasso=l1 ridge=l2 elastic_net=elastic",
+    rm.get_solver: "liblinear=dual l_bfgs_b=lbfgs sgd=pegasos fista=proximal_gradient cd=coordinate_descent",
 }
-"""Names in other libraries: none of them is a name here, and each suggests one."""
+"""Names in other libraries, none of which is a name here, each with the one that it suggests."""
 
 
 def fits():
     """The calls of all tables of fits and of names."""
     for lookup, names in SYNONYMS.items():
-        for name, others in names.items():
-            for other in others.split():
-                yield lambda f=lookup, other=other: f(other), rf"'{other}'; .*; did you mean '{name}'\?$"
+        for other, name in (pair.split("=") for pair in names.split()):
+            yield lambda f=lookup, other=other: f(other), rf"'{other}'; .*; did you mean '{name}'\?$"
     for model, rows, y, words in OF_INPUTS:
         yield lambda m=model, X=rows, y=y: m.fit(X, y), words
     for model, words in OF_PARAMETERS:

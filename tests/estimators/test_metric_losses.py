@@ -10,7 +10,7 @@ from estimator_cases import HIGH, ONCE, WEIGHT, N, X, close_minima
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, fbeta_score, make_scorer, roc_auc_score
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from riskmin import KernelClassifier, LinearClassifier, LinearClassifierCV, get_scorer
 from riskmin.losses import FBeta, Prbep, PrecisionAtK, RecallAtK, RocArea, Smoothed, get_loss
@@ -194,9 +194,6 @@ def test_scorers_by_name():
         ("f_beta:beta=2", lambda y, z: f_measure(y, z > 0, 2.0)),
     ]:
         assert get_scorer(name)(fitted, X, NAMED) == measure(Y, fitted.decision_function(X))
-    grid = {"alpha": [0.1, 1.0], "loss": ["hinge", "prbep"]}
-    search = GridSearchCV(LinearClassifier(), grid, cv=2, scoring=get_scorer("prbep")).fit(X, NAMED)
-    assert search.best_score_ > 0.7
     ours = LinearClassifierCV(alphas=[0.1], cv=3, scoring="prbep", tol=1e-6).fit(X, NAMED)
     model = LinearClassifier(alpha=0.1, tol=1e-6)
     theirs = cross_val_score(model, X, NAMED, cv=3, scoring=get_scorer("prbep"))

@@ -52,14 +52,6 @@ def test_a_model_keeps_no_reference_to_the_rows():
     assert len(pickle.dumps(model)) < wide.nbytes / 2
 
 
-@pytest.mark.exhaustive
-def test_processes_give_bitwise_equal_models():
-    executor = rm.Processes(n_workers=2)  # each call starts new processes, which takes most of the time
-    model = CASES["counted"].fit(cases.partitioned(X, executor))
-    cases.assert_same_attributes(model, CASES["counted"].fit(cases.partitioned(X, cases.RemoteExecutor())))
-    np.testing.assert_array_equal(model.predict(X), model.predict(cases.partitioned(X, executor)))
-
-
 # ---------------------------------------------------------------- Dask
 @pytest.fixture(scope="module")
 def client():

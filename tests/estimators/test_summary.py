@@ -291,14 +291,9 @@ def test_notebooks_show_the_certificate_below_the_diagram():
     assert shown["solver"] == model.result_.solver
     assert float(shown["objective"]) == pytest.approx(model.objective_, rel=1e-8)
     assert float(shown["proved gap"].partition(",")[0]) == pytest.approx(model.gap_, rel=1e-2)
+    with pytest.warns(ConvergenceWarning):
+        stopped = LinearClassifier("logistic", max_iter=1, tol=1e-9, solver="lbfgs").fit(X, y)
+    assert certificate(stopped._repr_html_())["status"] == "max_iter"
     with sklearn.config_context(display="text"):
         assert "text/html" not in model._repr_mimebundle_()
         assert not hasattr(model, "_repr_html_")
-
-
-def test_notebooks_show_that_a_fit_did_not_converge():
-    X, y = rows("logistic", n=40)
-    model = LinearClassifier("logistic", standardize=True, max_iter=1, tol=1e-9, solver="lbfgs")
-    with pytest.warns(ConvergenceWarning):
-        model.fit(X, y)
-    assert certificate(model._repr_html_())["status"] == "max_iter"
