@@ -246,7 +246,7 @@ CALLS = [
 
 
 SYNONYMS = {
-    rm.get_loss: "log_loss=logistic mse=squared svm=hinge pinball=quantile svr=epsilon_insensitive crf=chain_crf",
+    rm.get_loss: "log_loss=logistic mse=squared svm=hinge pinball=quantile one_class=novelty crf=chain_crf",
     rm.get_regularizer: "lasso=l1 ridge=l2 elastic_net=elastic",
     rm.get_solver: "liblinear=dual l_bfgs_b=lbfgs sgd=pegasos fista=proximal_gradient cd=coordinate_descent",
 }

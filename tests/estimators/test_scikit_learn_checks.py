@@ -1,6 +1,5 @@
 """Estimators under scikit-learn's checks: clean, or with the failures that `riskmin.testing` declares."""
 
-import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import _num_samples
@@ -32,20 +31,8 @@ class OneSequence(rm.ChainTagger):
         return super().score(X, y, lengths=[_num_samples(X)])
 
 
-class OneQuery(rm.LinearRanker):
-    """A ranker with a single query, for checks that do not pass query ids."""
-
-    def fit(self, X, y, sample_weight=None):
-        return super().fit(X, y, qid=np.zeros(_num_samples(X)), sample_weight=sample_weight)
-
-    def score(self, X, y):
-        return super().score(X, y, qid=np.zeros(_num_samples(X)))
-
-
 def expected(estimator):
     """The checks that must fail, and why."""
-    if isinstance(estimator, OneQuery):
-        return dict.fromkeys(WEIGHTS if estimator.loss == "ndcg" else (), "queries are weighted, not rows")
     if isinstance(estimator, OneSequence):
         checks = ["check_methods_sample_order_invariance", "check_methods_subset_invariance"]
         return dict.fromkeys(checks, "the labels of tokens depend on their neighbors")
@@ -88,8 +75,6 @@ OTHERS = [
     rm.LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
     rm.NoveltyDetector(solver="bundle", tol=1e-6, positive=True, alpha=0.1),
     rm.OrdinalClassifier(alpha=1e-2, tol=1e-6),
-    OneQuery(),
-    OneQuery("ndcg"),
     rm.LinearRanker(),
     rm.KernelClassifier(),
     rm.KernelRegressor("poisson"),

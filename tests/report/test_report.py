@@ -41,10 +41,16 @@ RUNS = {
 
 
 @pytest.mark.parametrize("tol", [0.0, 1e-3])
-def test_plots_are_valid(tol, tmp_path):
+def test_the_page_is_self_contained_and_its_plots_are_valid(tol, tmp_path):
     path = tmp_path / "report.html"
-    write_report(path, [(name, make(), {"tol": tol}) for name, make in RUNS.items()])
+    facts = {"loss": "hinge: max(0, margin - y z)", "rows": 50, "columns": 4, "lam": 1e-2, "tol": tol}
+    write_report(path, [(name, make(), facts) for name, make in RUNS.items()], title="All of them")
     page = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?:|<script|<link|src=|@import|url\(", page)
+    for text in ("50 rows × 4 columns", facts["loss"], "not converged: max_iter", "oracle calls"):
+        assert text in page
+    assert "prefers-color-scheme: dark" in page
+    ClosedElements().check(page)
     root = ET.fromstring(re.sub(r"<!doctype html>|<meta[^>]*>|<style>.*?</style>", "", page, flags=re.S))
     charts = [ET.tostring(svg, "unicode") for svg in root.iter("svg") if svg.get("role") == "img"]
     assert len(charts) == 2 * len(RUNS)
@@ -52,24 +58,6 @@ def test_plots_are_valid(tol, tmp_path):
         assert not re.search(r'="[^"]*(nan|inf)\b', chart)
         assert chart.count("L") < 5 * 400
     assert sum("tol = " in chart for chart in charts) == (len(RUNS) if tol else 0)
-
-
-def test_page_is_self_contained(tmp_path):
-    path = tmp_path / "report.html"
-    facts = {"loss": "hinge: max(0, margin - y z)", "rows": 50, "columns": 4, "lam": 1e-2, "tol": 1e-3}
-    write_report(path, [(name, make(), facts) for name, make in RUNS.items()], title="All of them")
-    page = path.read_text(encoding="utf-8")
-    assert not re.search(r"https?:|<script|<link|src=|@import|url\(", page)
-    assert page.count('<svg class="chart"') == 2 * len(RUNS)
-    assert "prefers-color-scheme: dark" in page
-    for text in (
-        "50 rows × 4 columns",
-        "hinge: max(0, margin - y z)",
-        "not converged: max_iter",
-        "oracle calls",
-    ):
-        assert text in page
-    ClosedElements().check(page)
 
 
 def test_a_metric_that_is_undefined_in_some_folds_is_drawn_where_it_is_defined(tmp_path):
@@ -98,18 +86,16 @@ def test_failed_write_leaves_no_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-@pytest.mark.parametrize(("lo", "hi"), [(0, 1e-12), (0.4, 0.013), (0, 1), (0.4, 7.3), (0, 9999), (0.4, 3e12)])
-def test_linear_ticks_lie_on_the_axis(lo, hi):
-    axis = linear_axis(lo * hi, hi)
-    assert 3 <= len(axis.ticks) <= 8
-    assert all(-1e-6 <= axis.to_unit_interval(value) <= 1 + 1e-6 for value, _ in axis.ticks)
-    labels = [label for _, label in axis.ticks]
-    assert len(set(labels)) == len(labels)
+LINEAR = [(0, 1e-12), (0.4, 0.013), (0, 1), (0.4, 7.3), (0, 9999), (0.4, 3e12)]
+AXES = [(linear_axis, lo * hi, hi) for lo, hi in LINEAR]
+AXES += [(log_axis, lo, 1.0) for lo in (1e-16, 1e-7, 0.003, 0.1, 1.0)]
 
 
-@pytest.mark.parametrize("lo", [1e-16, 1e-7, 0.003, 0.1, 1.0])
-def test_log_ticks_lie_on_the_axis(lo):
-    axis = log_axis(lo, 1.0)
-    assert 2 <= len(axis.ticks) <= 8
+@pytest.mark.parametrize(("make", "lo", "hi"), AXES)
+def test_ticks_lie_on_the_axis(make, lo, hi):
+    axis = make(lo, hi)
+    assert 2 + (make is linear_axis) <= len(axis.ticks) <= 8
     assert all(-1e-6 <= axis.to_unit_interval(value) <= 1 + 1e-6 for value, _ in axis.ticks)
     assert axis.to_unit_interval(lo) >= -1e-6
+    labels = [label for _, label in axis.ticks]
+    assert len(set(labels)) == len(labels)
