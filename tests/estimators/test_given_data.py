@@ -7,6 +7,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import riskmin as rm
+from helpers import ALL_LOSSES, Problem
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((80, 3))
@@ -60,61 +61,37 @@ def test_arrays_without_a_graph_are_no_dask_collections(with_dask):
     np.testing.assert_array_equal(model.coef_, rm.LinearClassifier().fit(X, Y, np.ones(80)).coef_)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["polars", "polars, lazy", "pyarrow", "a stream", "narwhals", "narwhals, pandas", "narwhals, lazy"],
-)
+TABLES = {
+    "polars": lambda frame, pa, nw: frame,
+    "polars, lazy": lambda frame, pa, nw: frame.lazy(),
+    "pyarrow": lambda frame, pa, nw: pa.table(frame),
+    "a stream": lambda frame, pa, nw: Stream(pa.table(frame)),
+    "narwhals": lambda frame, pa, nw: nw.from_native(frame),
+    "narwhals, pandas": lambda frame, pa, nw: nw.from_native(frame.to_pandas()),
+    "narwhals, lazy": lambda frame, pa, nw: nw.from_native(frame.lazy()),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
 def test_tables_of_every_library_are_read_with_their_names(kind):
     pl, pa, nw = (pytest.importorskip(name) for name in ("polars", "pyarrow", "narwhals"))
-    frame = pl.DataFrame(dict(zip("abc", X.T, strict=True)))
-    table = {
-        "polars": lambda: frame,
-        "polars, lazy": lambda: frame.lazy(),
-        "pyarrow": lambda: pa.table(frame),
-        "a stream": lambda: Stream(pa.table(frame)),
-        "narwhals": lambda: nw.from_native(frame),
-        "narwhals, pandas": lambda: nw.from_native(frame.to_pandas()),
-        "narwhals, lazy": lambda: nw.from_native(frame.lazy()),
-    }[kind]()
+    table = TABLES[kind](pl.DataFrame(dict(zip("abc", X.T, strict=True))), pa, nw)
     model, expected = rm.LinearClassifier().fit(table, Y), rm.LinearClassifier().fit(X, Y)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     np.testing.assert_array_equal(model.predict(table), expected.predict(X))
     assert rm.certify(model, table, Y).status == "certified"
-    assert (
-        rm.linear_risk(table, 2.0 * Y - 1, "hinge")(np.ones(3))[0]
-        == rm.linear_risk(X, 2.0 * Y - 1, "hinge")(np.ones(3))[0]
-    )
+    one, other = (rm.linear_risk(rows, 2.0 * Y - 1, "hinge")(np.ones(3))[0] for rows in (table, X))
+    assert one == other
 
 
 # ---------------------------------------------------------------- unpenalized columns
-LOSSES_OF_SIGNS = [k for k, loss in rm.LOSSES.items() if loss.separable and loss.task == "classification"]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [(name, (rm.L1, rm.L2, rm.Elastic)[k % 3]) for k, name in enumerate(LOSSES_OF_SIGNS)]
-)
-def test_a_factor_of_zero_leaves_a_column_unpenalized(kind, name):
-    """With a large lam, all weights but that of the column are nearly zero, and the run is certified."""
-    risk = rm.linear_risk(X * [1e3, 1.0, 1.0], 2.0 * Y - 1, name)
-    alone = rm.minimize(
-        rm.Objective(rm.linear_risk(X[:, :1], 2.0 * Y - 1, name), rm.L2(1e-12), 1.0), tol=1e-6
-    )
-    result = rm.minimize(rm.Objective(risk, kind(weights=[0, 1, 1]), 1e4), tol=1e-6)
-    assert result.status == "converged"
-    assert result.value == pytest.approx(alone.value, rel=1e-3)
-    assert result.lower <= alone.value * (1 + 1e-6)
-
-
-@pytest.mark.parametrize(("kind", "alpha"), [(rm.L1, 10.0), (rm.L2, 1e6)])
-def test_an_unpenalized_column_has_the_weight_of_least_squares(kind, alpha):
-    D = X * [0.1, 1.0, 10.0]
-    model = rm.LinearRegressor(
-        "squared", regularizer=kind([0, 0, 1]), alpha=alpha, fit_intercept=False, tol=1e-8
-    )
-    expected = np.linalg.lstsq(D[:, :2], Z, rcond=None)[0]
-    np.testing.assert_allclose(model.fit(D, Z).coef_[:2], expected, rtol=1e-3)
-    assert model.result_.status == "converged"
+@pytest.mark.parametrize(("k", "loss"), list(enumerate(ALL_LOSSES)))
+def test_a_factor_of_zero_leaves_a_column_unpenalized(k, loss):
+    """With a large lam, all weights but that of the column are nearly zero."""
+    reg = (rm.L1, rm.L2, rm.Elastic)[k % 3](weights=[0, 1, 1, 1])
+    problem = Problem(loss, reg, lam=1e4, units=[1e3, 1, 1, 1])
+    problem.check(rm.minimize(problem.objective(), tol=1e-6))
 
 
 # ---------------------------------------------------------------- text

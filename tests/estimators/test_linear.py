@@ -289,7 +289,6 @@ def test_a_loss_of_the_user():
     assert together.intercept_ == pytest.approx(model.intercept_, abs=0.05)
 
 
-# those of chains and of contingency tables are for no loss of numbers
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("y", [HIGH, GRADE])
 def test_a_checkpoint_is_resumed(y, standardize, tmp_path):
