@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from estimator_cases import BOTH, FAR, HIGH, KINDS, WEIGHT, N, P, RemoteExecutor, X, Z, agree, partitioned
+from estimator_cases import FAR, HIGH, KINDS, WEIGHT, N, P, RemoteExecutor, X, Z, agree, partitioned
 from sklearn.base import clone
-from sklearn.model_selection import KFold, cross_val_score
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import riskmin as rm
@@ -86,30 +84,6 @@ def test_scales_of_columns_far_from_zero_are_accurate():
     assert scales(np.c_[wobble, rows[:50, 2]])[0] == 1
     twice = sp.csr_array((np.ones(4), [0, 0, 1, 1], [0, 2, 3, 4]), shape=(3, 2))
     np.testing.assert_allclose(scales(twice), twice.toarray().std(axis=0))
-
-
-@pytest.mark.parametrize(
-    ("search", "single", "y"),
-    [
-        (rm.LinearClassifierCV, rm.LinearClassifier("logistic"), KINDS),
-        (rm.LinearRegressorCV, rm.LinearRegressor("huber", regularizer="l1"), Z),
-        (rm.LinearRegressorCV, rm.LinearRegressor(), BOTH),
-    ],
-)
-def test_searches_standardize_each_fold(search, single, y):
-    wide, folds = np.c_[FAR, np.ones(N)], KFold(3, shuffle=True, random_state=0)
-    wide[0, -1] = 50.0  # constant except in one fold
-    params = {k: v for k, v in single.get_params().items() if k in ("loss", "regularizer")}
-    fitted = search(alphas=[1e-1, 1e-2], cv=folds, standardize=True, tol=1e-6, **params).fit(wide, y)
-    for k, alpha in enumerate(fitted.alphas_):
-        chained = make_pipeline(StandardScaler(), clone(single).set_params(alpha=alpha, tol=1e-6))
-        np.testing.assert_allclose(
-            fitted.scores_[:, k], cross_val_score(chained, wide, y, cv=folds), atol=2e-3
-        )
-    np.testing.assert_array_equal(fitted.scale_, fitted.best_estimator_.scale_)
-    grid = search(n_alphas=2, cv=2, standardize=True, **params).fit(wide, y).alphas_
-    scaled = search(n_alphas=2, cv=2, **params).fit(StandardScaler().fit_transform(wide), y).alphas_
-    np.testing.assert_allclose(grid, scaled, rtol=1e-6)
 
 
 def test_false_scales_are_refuted():
