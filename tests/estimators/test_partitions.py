@@ -125,12 +125,10 @@ def tables(tmp_path_factory):
     from riskmin.data import convert
 
     folder = tmp_path_factory.mktemp("tables")
-    words = np.where(HIGH, "high", "low")
-    lines = [",".join([*map(repr, x), word]) + "\n" for x, word in zip(X.tolist(), words, strict=True)]
-    spans = {f"part{k}": span for k, span in enumerate(pairwise(ENDS))}
-    for name, (i, j) in {"all": (0, N), **spans}.items():
-        (folder / f"{name}.csv").write_text("a,b,c,d,label\n" + "".join(lines[i:j]))
-    (folder / "other.csv").write_text("a,b,z,d,label\n" + "".join(lines[:5]))
+    table = pd.DataFrame(X, columns=list("abcd")).assign(label=np.where(HIGH, "high", "low"))
+    for name, (i, j) in zip(("all", "part0", "part1", "part2"), [(0, N), *pairwise(ENDS)], strict=True):
+        table[i:j].to_csv(folder / f"{name}.csv", index=False)
+    table[:5].rename(columns={"c": "z"}).to_csv(folder / "other.csv", index=False)
     convert(folder / "all.csv", folder / "all.rsk")
     return folder
 
