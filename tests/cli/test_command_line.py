@@ -159,6 +159,9 @@ def test_config_files(files, tmp_path, run):
     ("words", "expected"),
     [
         ("fit --loss squared_h", {"squared_hinge"}),
+        ("fit --reg ela", {"elastic"}),
+        ("fit --solver lbf", {"lbfgs"}),
+        ("cv --metric f1,average", {"f1,average_precision"}),
         ("fit raw.csv --target b", {"bought"}),
         ("fit raw.csv --drop city,", {f"city,{name}" for name in customers().columns}),
     ],

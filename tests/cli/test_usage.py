@@ -55,6 +55,7 @@ SENTENCES = [
     (f"{FIT} --tol -1", "--tol"),
     (f"{FIT} --max-iter 0", "--max-iter"),
     (f"{FIT} --loss precision_at_k:k=-1", "k to be a whole number >= 1"),
+    (f"{FIT} --loss ordinal:costs=2", "costs"),
     ("warmup --task everything", "everything"),
     # options without effect
     (f"{FIT} --target foo", "--target names a column of a table"),

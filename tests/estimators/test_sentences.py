@@ -78,6 +78,13 @@ def test_errors_in_files_name_the_line(tmp_path, text, more, message):
     assert str(path) in str(caught.value)
 
 
+def test_truncated_files_are_refused(tmp_path):
+    path = tmp_path / "a.conll.gz"
+    path.write_bytes(gzip.compress(TEXT.encode() * 50)[:-20])
+    with pytest.raises(DataError, match="truncated"):
+        load_conll(path)
+
+
 def test_window_features_follow_crfsuite():
     sentence = [(word, tag) for word, tag in zip("abcde", "vwxyz", strict=True)]
     features = window_features(sentence)
