@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import sklearn.multiclass
 import sklearn.svm
-from estimator_cases import KINDS, X
+from estimator_cases import KINDS, X, fitted
 from sklearn.exceptions import ConvergenceWarning
 
 from riskmin import KernelClassifier, certify, save_model
@@ -34,6 +34,12 @@ def test_every_class_has_a_certificate_and_the_sum_has_one():
     page = model._repr_html_()
     assert page.count("riskmin-certificate") == 4
     assert "certificate of a/c against the rest" in page
+
+
+def test_probabilities_are_normalized():
+    model = fitted("kernel of classes")
+    expected = 1 / (1 + np.exp(-model.decision_function(X)))
+    np.testing.assert_allclose(model.predict_proba(X), expected / expected.sum(axis=1, keepdims=True))
 
 
 def test_the_command_prints_the_loss_of_the_objective(tmp_path, run):
