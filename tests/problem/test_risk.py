@@ -13,8 +13,6 @@ import scipy.sparse as sp
 import riskmin as rm
 from helpers import ALL_LOSSES, MANY_LOSSES, Problem, problem, risk_of
 
-each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
-
 
 def make(loss, n_shards=None, **settings):
     return Problem(loss, **{"n": 30, **settings}).objective(n_shards=n_shards).risk
@@ -252,11 +250,11 @@ def test_features_far_from_zero_give_valid_bounds(loss, offset, lam):
         assert result.value >= best.lower * (1 - 1e-7) - rounding
 
 
-@each_loss
+@pytest.mark.parametrize("loss", [*ALL_LOSSES, rm.FBeta()], ids=repr)
 def test_the_intercept_is_optimal(loss):
     """Against a search without derivatives."""
     X, y, weights = problem(loss, n=15)
-    c = weights / weights.sum()
+    c = np.full(len(y), 1 / len(y)) if weights is None else weights / weights.sum()
     risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True)
     for w in np.random.default_rng(7).standard_normal((2, 4)):
 
