@@ -12,6 +12,7 @@ FAMILIES = [
     rm.MulticlassHinge(COST),
     rm.MultivariateSquared(),
     *TREE_LOSSES[:2],
+    rm.Nu(rm.Absolute(), 0.3),
     rm.RocArea(),
     rm.Ordinal(),
     rm.Prbep(),

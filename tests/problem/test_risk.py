@@ -19,7 +19,7 @@ def make(loss, n_shards=None, **settings):
 
 
 # ---------------------------------------------------------------- the derivative
-@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES], ids=repr)
+@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES, rm.Nu(rm.Absolute(), 0.3)], ids=repr)
 def test_finite_differences_and_tangents(loss):
     risk = make(loss, n_shards=3, intercept=loss.task != "tagging", weighted=True)
     rng, h = np.random.default_rng(1), 1e-6
@@ -98,6 +98,7 @@ RISKS = {
     "scores": lambda: make(rm.Logistic(), n_shards=3),
     "scores of a nonsmooth loss": lambda: make(rm.Absolute(), weighted=True),
     "gathered scores": lambda: rm.linear_risk(*problem(rm.Hinge())[:2], Worst(), n_shards=2),
+    "threshold": lambda: make(rm.Nu(rm.Absolute(), 0.3), intercept=True, weighted=True),
     "intercept": lambda: make(rm.Logistic(), intercept=True, n_shards=3),
     "intercept of a nonsmooth loss": lambda: make(rm.Hinge(), intercept=True),
     "any oracle": lambda: rm.Objective(Plain(make(rm.Squared())), rm.L2(), 1.0).risk,
