@@ -128,25 +128,6 @@ def test_a_path_that_falls_behind_and_recovers():
     np.testing.assert_array_equal(decode(E, T, np.zeros(k), np.zeros(k), np.array([len(E)])), 1)
 
 
-def test_decoding_and_marginals_with_forbidden_transitions():
-    z, y, _ = draw(np.random.default_rng(4), 3)
-    n, T = len(y), z[len(y) : len(y) + 3].copy()
-    T[0, 1] = T[2, 2] = -np.inf
-    start = np.array([0.0, -np.inf, 0.0])
-    best, p = decode(z[:n], T, start, z[-1], ENDS), marginals(z[:n], T, start, z[-1], ENDS)
-    for i, j in itertools.pairwise([0, *ENDS]):
-        paths = [q for q in itertools.product(range(3), repeat=j - i) if q[0] != 1]
-        paths = [q for q in paths if not {(0, 1), (2, 2)} & set(itertools.pairwise(q))]
-        moves = [sum(T[a, b] for a, b in itertools.pairwise(q)) for q in paths]
-        s = np.array([z[np.arange(i, j), list(q)].sum() + z[-1, q[-1]] for q in paths]) + moves
-        assert tuple(best[i:j]) == paths[int(np.argmax(s))]
-        mass = np.exp(s - s.max()) / np.exp(s - s.max()).sum()
-        for t in range(j - i):
-            np.testing.assert_allclose(p[i + t], [mass[[q[t] == b for q in paths]].sum() for b in range(3)])
-    with pytest.raises(ValueError, match="sequence 1 has no label sequence that is allowed"):
-        decode(z[:n], np.full((3, 3), -np.inf), start, z[-1], ENDS)
-
-
 def test_sequences_of_one_token_and_none():
     T, zero = np.full((2, 2), -np.inf), np.zeros(2)
     np.testing.assert_allclose(marginals(np.zeros((2, 2)), T, zero, zero, np.array([1, 2])), 0.5)

@@ -106,6 +106,11 @@ LABELS = [
     (queries(rm.Ndcg(), [-1, 0], [2, 0]), "grades >= 0"),
     (queries(rm.Ndcg(), [np.nan, 0], [2, 0]), "NaN"),
     (labels(rm.Ndcg(), np.inf, 2.0), "qid"),
+    *(
+        # all weight is on rows of one grade
+        (value(loss, [1, 0, 1, 1, 1, 1], qid=[0, 0, 1, 1, 1, 1], sample_weight=[0, 0, 1, 1, 1, 1]), "weight")
+        for loss in (rm.Ndcg(), rm.Mrr(), rm.ExpectedRankUtility(), rm.PairwiseHinge())
+    ),
     (queries(rm.PairwiseHinge(), [np.inf, 0], [2, 0]), "finite"),
     (risk(rm.Ndcg(), CLASSES, qid=np.array([1, "a", None] * 2, dtype=object)), "cannot be compared"),
     (sequences(rm.ChainCrf(), CLASSES - 1), "labels numbered 0, 1, 2"),

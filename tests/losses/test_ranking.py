@@ -159,22 +159,6 @@ def test_order_ids_and_shifts_of_queries_do_not_matter(loss):
         np.testing.assert_allclose(np.bincount(y[:, 1].astype(int), dz), 0, atol=1e-14)
 
 
-@each_loss
-def test_queries_have_the_mean_weight_of_their_rows_and_trivial_ones_are_left_out(loss):
-    y = np.array([[1.0, 0], [0, 0], [2, 1], [0, 1], [0, 1], [1, 2], [1, 2]])
-    z = np.array([0.0, 0.3, 0.1, 0.2, -0.5, 9.0, -9.0])
-    first, second = (
-        loss.value_grad(z[y[:, 1] == k], y[y[:, 1] == k], np.ones(s) / s)[0] for k, s in [(0, 2), (1, 3)]
-    )
-    value, dz = loss.value_grad(z, y, np.ones(7) / 7)
-    assert value == pytest.approx((first + second) / 2, abs=1e-14)
-    assert not dz[5:].any()
-    value, _ = loss.value_grad(z, y, np.array([3.0, 3, 1, 1, 1, 1, 1]) / 11)
-    assert value == pytest.approx((3 * first + second) / 4, abs=1e-14)
-    with pytest.raises(ValueError, match="weight"):
-        loss.value_grad(z, y, np.array([0.0, 0, 0, 0, 0, 1, 1]))
-
-
 def test_gains_depend_on_their_own_query_only_and_may_have_any_size():
     """A grade of 3000 in another query does not change a gain of 2^1 - 1."""
     one = rm.Ndcg().value_grad(np.zeros(2), np.array([[1.0, 0], [0, 0]]), np.full(2, 0.5))[0]

@@ -47,11 +47,6 @@ def features(K):
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def slow(*cases):
-    """Mark the cases of a test as slow."""
-    return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
-
-
 # ---------------------------------------------------------------- kernels and their matrices
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("as_rows", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
@@ -112,21 +107,6 @@ def test_pairs_have_the_inner_products_of_feature_space():
     assert value_slope(0.7)[0] == pytest.approx(reg.value(w + 0.7 * v), rel=1e-12)
     assert value_slope(0.7)[1] == pytest.approx(difference, rel=1e-8)
     np.testing.assert_array_equal(coefficients(reg.prox(w, 1.0)), 0.5 * coefficients(w))
-
-
-@pytest.mark.parametrize(
-    "solver", [rm.Bundle(), rm.KernelDual(), *slow(rm.Bmrm(), rm.LineSearchBmrm())], ids=repr
-)
-@pytest.mark.parametrize(("loss", "intercept"), [(rm.Hinge(), True), (rm.Logistic(), False)], ids=repr)
-def test_the_linear_kernel_gives_the_linear_problem(solver, intercept, loss):
-    kernel, X, y, weights = objective(loss, "linear", lam=0.05, fit_intercept=intercept)
-    risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept)
-    linear = rm.Objective(risk, rm.L2(), lam=0.05)
-    one, two = rm.minimize(kernel, solver, tol=1e-4), rm.minimize(linear, tol=1e-8)
-    assert one.status == "converged"
-    assert one.lower <= two.value * (1 + 1e-9)
-    assert two.lower <= one.value * (1 + 1e-9)
-    assert linear.value(X.T @ coefficients(one.w)) == pytest.approx(one.value, rel=1e-9)
 
 
 def check_optimum(loss, intercept, kernel, seed):

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import ALL_LOSSES, MANY_LOSSES, Problem, problem, risk_of
+from helpers import ALL_LOSSES, MANY_LOSSES, Problem, problem
 
 
 def make(loss, n_shards=None, **settings):
@@ -30,24 +30,6 @@ def test_finite_differences_and_tangents(loss):
     assert (value - before) / h - noise <= grad @ d <= (after - value) / h + noise
     for v in w + rng.standard_normal((5, risk.dim)) * 3:
         assert risk(v)[0] >= value + grad @ (v - w) - 1e-10 * (1 + value)
-
-
-@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES], ids=repr)
-def test_the_risk_is_the_weighted_mean(loss):
-    X, y, weights = problem(loss)
-    risk = risk_of(loss, X, y, 1e3 * weights)
-    w, k = np.random.default_rng(2).standard_normal(risk.dim), risk.linear_map.columns
-    W, shared = w[: 4 * k].reshape(4, k), w[4 * k :].reshape(-1, k)
-    z = np.concatenate([X @ W, shared]) if loss.multi_output else X @ w
-    value, dz = loss.value_grad(z, *risk.labels)
-    expected = np.concatenate([(X.T @ dz[:30]).ravel(), dz[30:].ravel()])
-    for n_shards in (None, 7):
-        result, grad = risk_of(loss, X, y, 1e3 * weights, n_shards=n_shards)(w)
-        assert result == pytest.approx(float(value), rel=1e-12)
-        np.testing.assert_allclose(grad, expected, rtol=1e-10, atol=1e-13)
-    if loss.task != "tagging":  # rows without weight have no part in it
-        some = weights > 0
-        assert risk_of(loss, X[some], y[some], weights[some])(w)[0] == pytest.approx(float(value), rel=1e-12)
 
 
 # ---------------------------------------------------------------- cursors

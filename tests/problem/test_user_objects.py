@@ -126,22 +126,6 @@ def test_kernel_machines_accept_strings(words):
 
 
 # ---------------------------------------------------------------- regularizers
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "f1"])
-def test_solvers_take_a_regularizer_with_the_required_methods_only(loss):
-    J, builtin = (rm.Objective(rm.linear_risk(X, Y, loss), reg, 0.1) for reg in (Ridge(), rm.L2()))
-    best = rm.minimize(builtin, tol=1e-6)
-    smooth = loss == "logistic"
-    first_order = rm.ProximalGradient() if smooth else rm.Smoothing(rm.ProximalGradient())
-    for solver in (rm.Bundle(), first_order, None):
-        result = rm.minimize(J, solver, tol=1e-2)
-        assert result.status == "converged"
-        assert result.lower <= best.value * (1 + 1e-9)
-        assert result.value >= best.lower
-    if not smooth:
-        with pytest.raises(UnsupportedProblem, match="use Smoothing"):
-            rm.minimize(J, rm.ProximalGradient())
-
-
 class WrongConjugate(Ridge):
     """Bounds are made of the conjugate: one that is too small would prove too much."""
 

@@ -123,6 +123,7 @@ TYPES = [
     (fit(Own(), rm.Bundle()), "a finite conjugate.*Own.*ProximalGradient"),
     (fit(Own(), rm.Bmrm()), "a finite conjugate.*Own.*ProximalGradient"),
     (fit(Own(), rm.Lbfgs()), "smooth regularizer"),
+    (fit(Own(), rm.ProximalGradient()), "use Smoothing"),
     (
         fit(rm.L1(), rm.LineSearchBmrm()),
         r"LineSearchBmrm needs a differentiable conjugate, not that of L1\(\)",
