@@ -24,7 +24,7 @@ FAMILIES = [
     rm.ChainMaxMargin(),
     rm.ChainMaxMargin(rescaled=True),
 ]
-FITTED = [*FAMILIES[1:4], rm.RocArea(), rm.Prbep(), rm.FBeta()]
+FITTED = [rm.Hinge(), rm.Logistic(), *FAMILIES[1:4], rm.RocArea(), rm.Prbep(), rm.FBeta()]
 each_family = pytest.mark.parametrize("loss", FAMILIES, ids=repr)
 
 
@@ -75,11 +75,13 @@ def test_tensors_give_the_same_risk(loss):
 
 @pytest.mark.parametrize("loss", FITTED, ids=repr)
 def test_fits_on_tensors_have_the_optimum_of_numpy(loss):
+    """And the weights are of the library of the start."""
     torch, data = pytest.importorskip("torch"), Data(loss)
-    tensors = data.risk(torch.as_tensor(data.X))
-    w0 = torch.zeros(tensors.dim, dtype=torch.float64)
-    one = rm.minimize(rm.Objective(data.risk(), rm.L2(), 0.1), tol=1e-5)
-    two = rm.minimize(rm.Objective(tensors, rm.L2(), 0.1), None, w0, tol=1e-5)
-    assert one.status == two.status == "converged"
-    assert isinstance(two.w, torch.Tensor)
-    assert max(one.lower, two.lower) <= min(one.value, two.value) * (1 + 1e-9)
+    settings = {"fit_intercept": loss == rm.Hinge()}
+    arrays, tensors = (data.risk(X, **settings) for X in (data.X, torch.as_tensor(data.X)))
+    one = rm.minimize(rm.Objective(arrays, rm.L2(), 0.1), tol=1e-5)
+    for w0 in (None, torch.zeros(tensors.dim, dtype=torch.float64)):
+        two = rm.minimize(rm.Objective(tensors, rm.L2(), 0.1), None, w0, tol=1e-5)
+        assert one.status == two.status == "converged"
+        assert isinstance(two.w, np.ndarray if w0 is None else torch.Tensor)
+        assert max(one.lower, two.lower) <= min(one.value, two.value) * (1 + 1e-9)

@@ -109,7 +109,25 @@ def test_pairs_have_the_inner_products_of_feature_space():
     np.testing.assert_array_equal(coefficients(reg.prox(w, 1.0)), 0.5 * coefficients(w))
 
 
-def check_optimum(loss, intercept, kernel, seed):
+def trivial(loss):
+    """Whether an intercept alone would make the loss zero."""
+    return isinstance(loss, rm.Novelty) or getattr(loss, "margin", 1.0) == 0
+
+
+FAST = [(rm.Hinge(), True), (rm.Logistic(), False), (rm.EpsilonInsensitive(), True), (rm.Squared(), False)]
+FEW = rm.Hinge(), rm.Logistic(), rm.Absolute(), rm.Poisson()
+SLOW = [
+    *((loss, not trivial(loss), "rbf", 1) for loss in ALL_LOSSES),
+    *((loss, True, kernel, 2) for loss in FEW for kernel in ("linear", "poly")),
+]
+
+
+@pytest.mark.parametrize(
+    ("loss", "intercept", "kernel", "seed"),
+    [*((*case, "rbf", 0) for case in FAST), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+    ids=repr,
+)
+def test_the_optimum_equals_clarabels(loss, intercept, kernel, seed):
     J, X, y, weights = objective(loss, KERNELS[kernel], seed=seed, fit_intercept=intercept)
     K = KERNELS[kernel](X, X)
     best = optimum(loss, rm.L2(), features(K), y, weights, 0.01, intercept)
@@ -122,30 +140,6 @@ def check_optimum(loss, intercept, kernel, seed):
             assert result.value >= best - 1e-7 * (1 + abs(best)), solver
         z = K @ coefficients(result.w)
         np.testing.assert_allclose(z, np.sqrt(2) * result.w[: len(y)], atol=1e-9 * (1 + abs(z).max()))
-
-
-@pytest.mark.parametrize(
-    ("loss", "intercept"),
-    [(rm.Hinge(), True), (rm.Logistic(), False), (rm.EpsilonInsensitive(), True), (rm.Squared(), False)],
-    ids=repr,
-)
-def test_the_optimum_equals_clarabels(loss, intercept):
-    check_optimum(loss, intercept, "rbf", 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
-def test_the_optimum_equals_clarabels_for_every_loss(loss):
-    # an intercept alone would make the loss zero
-    trivial = isinstance(loss, rm.Novelty) or getattr(loss, "margin", 1.0) == 0
-    check_optimum(loss, not trivial, "rbf", 1)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic(), rm.Absolute(), rm.Poisson()], ids=repr)
-@pytest.mark.parametrize("kernel", ["linear", "poly"])
-def test_the_optimum_equals_clarabels_for_other_kernels(kernel, loss):
-    check_optimum(loss, True, kernel, 2)
 
 
 # ---------------------------------------------------------------- dual coordinate ascent

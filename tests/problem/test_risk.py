@@ -309,24 +309,6 @@ def test_kinds_of_intercepts():
     assert centered.best_intercept(w).tolist() == [2.0, 3.0]
 
 
-# ---------------------------------------------------------------- torch
-@pytest.mark.parametrize("all_in_torch", [False, True])
-@pytest.mark.parametrize(
-    ("loss", "solver", "intercept"),
-    [(rm.Hinge(), rm.Bundle(), True), (rm.Logistic(), rm.Lbfgs(), False)],
-    ids=repr,
-)
-def test_torch_data_give_the_same_fit(all_in_torch, loss, solver, intercept):
-    torch = pytest.importorskip("torch")
-    case = Problem(loss, lam=0.1, n=30, weighted=True, intercept=intercept)
-    case.X, case.y = torch.as_tensor(case.X), torch.as_tensor(case.y)
-    w0 = torch.zeros(4, dtype=torch.float64) if all_in_torch else None
-    result = rm.minimize(case.objective(), solver, w0, tol=1e-7)
-    assert isinstance(result.w, torch.Tensor if all_in_torch else np.ndarray)
-    case.X, case.y = case.X.numpy(), case.y.numpy()
-    case.check(result)
-
-
 # ---------------------------------------------------------------- regressions
 @pytest.mark.parametrize("solver", [rm.Bundle(), rm.Lbfgs()], ids=repr)
 def test_the_intercept_of_steep_losses_is_bracketed_without_overflow(solver):
