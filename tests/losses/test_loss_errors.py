@@ -78,10 +78,7 @@ LABELS = [
     (risk(rm.Softmax(), CLASSES / 2), "but y holds 0, 0.5, 1"),
     (risk(rm.Softmax(), np.where(CLASSES == 1, np.nan, CLASSES)), "2 of 6 are NaN; drop those rows"),
     (risk(rm.Softmax(), np.where(CLASSES == 1, np.inf, CLASSES)), "but y holds 0, 2, inf"),
-    (
-        risk(rm.Softmax(), np.full(6, 2.0)),
-        "a single class, 2, but two are needed: add rows of another, or give",
-    ),
+    (risk(rm.Softmax(), np.full(6, 2.0)), "single class, 2, but two are needed: add rows of another, or"),
     (risk(rm.Softmax(), np.zeros(6), n_outputs=1), "y holds class 0, but n_outputs is 1: give 2 or more"),
     (risk(rm.Softmax(), None), "Softmax needs a label for every row, but y is None"),
     (risk(rm.Softmax(), np.eye(6)[:, :3]), r"give one label per row, an array of shape \(6,\)"),
@@ -92,14 +89,8 @@ LABELS = [
     (risk(rm.MultivariateSquared(), X, n_outputs=3), "y has 2 columns, but"),
     (risk(rm.MultivariateSquared(), np.inf + X), "needs finite numbers in y"),
     (risk(rm.MultivariateSquared(), X[:5]), "y has 5 labels, but X has 6 rows"),
-    (
-        risk(rm.HierarchicalSoftmax(TREE), CLASSES + 1),
-        "y holds 3, but the tree has 3 labels: number them from 0",
-    ),
-    (
-        risk(rm.HierarchicalSoftmax(TREE), CLASSES, n_outputs=4),
-        "n_outputs=4, but the tree has 3 labels: leave",
-    ),
+    (risk(rm.HierarchicalSoftmax(TREE), CLASSES + 1), "y holds 3, but the tree has 3 labels: number them"),
+    (risk(rm.HierarchicalSoftmax(TREE), CLASSES, n_outputs=4), "but the tree has 3 labels: leave"),
     (queries(rm.Ndcg(), [0, 0], [0, 0]), "two different grades"),
     (queries(rm.PairwiseHinge(), [1, 0], [0, 1]), "two different grades"),
     (queries(rm.Mrr(), [1, 0], [2, 0]), "grade 0"),
@@ -116,10 +107,7 @@ LABELS = [
     (sequences(rm.ChainCrf(), CLASSES - 1), "labels numbered 0, 1, 2"),
     (sequences(rm.ChainCrf(), 0 * CLASSES), "single label"),
     (sequences(rm.ChainCrf(), CLASSES, n_outputs=2), "n_outputs is 2: give 3 or more"),
-    (
-        lambda: rm.ChainCrf().value_grad(np.zeros((11, 3)), CLASSES, np.ones(6)),
-        "call linear_risk with lengths",
-    ),
+    (lambda: rm.ChainCrf().value_grad(np.zeros((11, 3)), CLASSES, np.ones(6)), "linear_risk with lengths"),
     (
         lambda: rm.ChainMaxMargin().value_grad(
             np.zeros((11, 3)), np.column_stack([CLASSES + 1] * 2), np.ones(6)
@@ -178,17 +166,14 @@ SETTINGS = [
     (lambda: rm.MultivariateSquared([[1, 2], [0, 1]]), r"M, of shape \(2, 2\), is not symmetric"),
     (lambda: rm.MultivariateSquared([[1, 2], [2, 1]]), "M is not positive semidefinite"),
     (risk(rm.MultivariateSquared(np.eye(3)), X), "M is for 3 outputs, but y has 2"),
-    (
-        lambda: rm.HierarchicalHinge(TREE, "far"),
-        "cost='far', but the costs are tree distance and zero one, or",
-    ),
+    (lambda: rm.HierarchicalHinge(TREE, "far"), "cost='far', but the costs are tree distance and zero one"),
     (lambda: rm.HierarchicalHinge(TREE, np.eye(2)), r"cost has shape \(2, 2\), but the tree has 3 labels"),
     (lambda: rm.HierarchicalHinge(TREE, np.ones((3, 3))), "finite numbers >= 0, and 0 on its diagonal"),
     (value(rm.PrecisionAtK(3), SIGNS[1:], 2), "k=3 rows, but there are 2"),
     (value(rm.Ordinal([[], [1]]), CLASSES), "3 grades: give one row"),
     (
         value(rm.RocArea(), SIGNS, sample_weight=SIGNS > 0),
-        "RocArea compares two classes, but all rows of one weigh 0",
+        "compares two classes, but all rows of one weigh 0",
     ),
     (value(rm.Ordinal(), CLASSES, sample_weight=CLASSES == 1), "no pair of grades in y has a weight above 0"),
     *(
@@ -244,14 +229,8 @@ TREES = [
     (lambda: rm.Tree(("a", "a"), (-1, -1)), "the node 'a' is there twice"),
     (lambda: tree_distance(["X"], ["C"], PARENTS), "'X' is not in the hierarchy: add it with its parent"),
     (lambda: tree_distance(["C", "C"], ["C"], PARENTS), r"y_true has shape \(2,\) and y_pred \(1,\)"),
-    (
-        lambda: tree_distance(["C"], ["C"], 3),
-        "hierarchy=3, but it must be a dict of the parent of every node",
-    ),
-    (
-        lambda: tree_distance(["C"], ["C"], PARENTS, sample_weight=[0]),
-        "give one weight >= 0 per row, not all 0",
-    ),
+    (lambda: tree_distance(["C"], ["C"], 3), "hierarchy=3, but it must be a dict of the parent of every"),
+    (lambda: tree_distance(["C"], ["C"], PARENTS, sample_weight=[0]), "one weight >= 0 per row, not all 0"),
     (classifier(loss="logistic"), "loss='logistic', but HierarchicalClassifier has 'hinge' and 'softmax'"),
     (classifier(loss=rm.Hinge()), "Hinge is a loss for classification"),
     (classifier(hierarchy={"C": None}), "'C15' is not in the hierarchy: add it with its parent, or drop"),
@@ -259,10 +238,7 @@ TREES = [
     (classifier(hierarchy=PARENTS, cost="far"), "cost='far', but the costs are tree distance and zero one"),
     (classifier(separator="C"), "the label 'C' has an empty part"),
     (classifier(alpha=0.0), "alpha=0.0, but HierarchicalClassifier needs alpha to be a finite number > 0"),
-    (
-        classifier(np.array(["C", "C"])),
-        "y holds only one class, 'C', but two are needed: add rows of another",
-    ),
+    (classifier(np.array(["C", "C"])), "y holds only one class, 'C', but two are needed: add rows of"),
 ]
 SOLVERS = [
     (lambda: rm.Nu(rm.Softmax(), 0.5), "Nu needs a loss of one score per row"),
@@ -275,12 +251,9 @@ SOLVERS = [
     ),
     (
         fit(rm.MulticlassHinge(), rm.L1(), rm.OwlQn(), fit_intercept=True),
-        r"is not: use Smoothing\(ProximalGradient\(\)\)",
+        r"use Smoothing\(ProximalGradient\(",
     ),
-    (
-        fit(rm.Softmax(), rm.L2(), rm.OwlQn(), fit_intercept=True),
-        r"OwlQn is for L1\(\) and Elastic\(\), not L2: use",
-    ),
+    (fit(rm.Softmax(), rm.L2(), rm.OwlQn(), fit_intercept=True), r"L1\(\) and Elastic\(\), not L2: use"),
     (fit(rm.ChainCrf(), rm.L2(), rm.ChainAscent(), lengths=[6]), "ChainAscent needs ChainMaxMargin"),
     (fit(rm.ChainMaxMargin(), rm.L1(), rm.ChainAscent(), lengths=[6]), "ChainAscent needs ChainMaxMargin"),
     *(
