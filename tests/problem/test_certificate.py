@@ -63,15 +63,12 @@ def test_a_cut_of_multipliers_is_below_the_risk_exactly(loss):
         assert gap <= 1e-12 * size
 
 
-def test_a_cut_keeps_its_multipliers():
-    conjugate, _, u, c = drawn(rm.Hinge(), 0)
-    assert multiplier_cut(c * u, conjugate, u, c).u is u
-
-
-def test_rows_without_weight_need_no_multiplier():
+def test_a_cut_keeps_its_multipliers_and_rows_without_weight_need_none():
     conjugate, _, u, c = drawn(rm.Hinge(), 1)
     c[0], u[0] = 0.0, 5.0
-    assert np.isfinite(multiplier_cut(c * u, conjugate, u, c).b)
+    cut = multiplier_cut(c * u, conjugate, u, c)
+    assert cut.u is u
+    assert np.isfinite(cut.b)
 
 
 # ---------------------------------------------------------------- an intercept

@@ -269,15 +269,12 @@ def bits(executor, kind):
     return [np.hstack(part).tobytes() for part in (*values, (result.w, result.value, result.lower))]
 
 
+@pytest.mark.parametrize(
+    "executor", [rm.Threads(n_workers=2), pytest.param(rm.Processes(n_workers=2), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", ["max_margin", "log"])
-def test_threads_give_the_same_bits(kind):
-    assert bits(rm.Threads(n_workers=2), kind) == bits(rm.Serial, kind)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["max_margin", "log"])
-def test_processes_give_the_same_bits(kind):
-    assert bits(rm.Processes(n_workers=2), kind) == bits(rm.Serial, kind)
+def test_executors_give_the_same_bits(kind, executor):
+    assert bits(executor, kind) == bits(rm.Serial, kind)
 
 
 # ---------------------------------------------------------------- wrong models

@@ -1,6 +1,6 @@
 """User-defined objects: matrices that compute features, kernels of strings, minimal regularizers."""
 
-import importlib.util
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -52,19 +52,11 @@ def test_a_user_matrix_gives_the_risk_of_its_rows(loss, intercept):
     assert result.lower <= rm.minimize(stored, tol=1e-6).value + 1e-12
 
 
-def load_example(name):
-    path = Path(__file__).parents[2] / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_features_of_strings_that_are_computed_on_the_fly():
     """The matrix of an example: its products are those of the stored features, theirs are the kernel."""
-    strings = load_example("dna_strings")
-    letters, y = strings.drawn(120, length=20, rare=0.3)
-    matrix = strings.WeightedDegree(letters, 3)
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "dna_strings.py"))
+    letters, y = example["drawn"](120, length=20, rare=0.3)
+    matrix = example["WeightedDegree"](letters, 3)
     stored = matrix.stored()
     w, dz, out = rng.standard_normal(matrix.shape[1]), rng.standard_normal(7), np.ones(matrix.shape[1])
     dz[::3] = 0

@@ -92,7 +92,10 @@ VALUES = [
     (lambda: rm.GroupLasso([[0, 1], [1, 0]]), "one number or string per feature"),
     (lambda: rm.GroupLasso(GROUPS, ridge=-1.0), "ridge to be a number >= 0"),
     (regress(rm.GroupLasso(GROUPS), 2), "groups has 6 entries, but w has 2: give one per entry"),
-    (constrained(lower=[1.0, 0.0, -math.inf], upper=[math.inf, 1.0, 0.5]), "rows 0, 2 of A contradict each other; drop or relax one of them"),
+    (
+        constrained(lower=[1.0, 0.0, -math.inf], upper=[math.inf, 1.0, 0.5]),
+        "rows 0, 2 of A contradict each other; drop or relax one of them",
+    ),
     (
         constrained(rm.Box(L2), [[1.0, 1.0]], upper=-1.0),
         "row 0 of A and the bounds of the weights contradict",
