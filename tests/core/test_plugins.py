@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from helpers import edit
+from helpers import edit, problem
 
 PACKAGE = """
 from dataclasses import dataclass
@@ -99,9 +99,7 @@ def is_imported():
 
 
 def data():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((50, 3))
-    return X, X @ [1.0, -2.0, 0.0] + rng.standard_normal(50)
+    return problem(rm.Squared(), 50, 3)[:2]
 
 
 # ---------------------------------------------------------------- names

@@ -72,13 +72,6 @@ def test_f_beta_is_the_maximum_over_all_tables(beta):
         assert value == pytest.approx(by_tables(rm.FBeta(beta), z, y), rel=1e-12, abs=1e-12 * np.abs(z).max())
 
 
-@pytest.mark.parametrize("loss", TABLES, ids=repr)
-def test_equal_weights_may_have_any_size(loss):
-    X, y = np.eye(4), np.array([1.0, 1.0, -1.0, -1.0])
-    value, _ = rm.linear_risk(X, y, loss, sample_weight=[3, 3, 3, 3])(np.ones(4))
-    assert value == rm.linear_risk(X, y, loss)(np.ones(4))[0]
-
-
 # ---------------------------------------------------------------- tables smoothed by entropy
 def entropy_smoothed(loss, z, y, mu):
     """The value and the gradient at the temperature T with T log N = mu / 2, by enumeration."""

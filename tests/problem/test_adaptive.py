@@ -159,9 +159,8 @@ def checked_risk(model, scores, y):
 
 
 def linear_rows():
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((120, 3))
-    return X, X @ [1.0, -2.0, 0.5] + 4.0 + rng.standard_normal(120)
+    X, y, _ = problem(Absolute(), 120, 3)
+    return X, y + 4.0
 
 
 def curved_rows():

@@ -628,15 +628,6 @@ def test_an_own_nonsmooth_loss_has_the_fit_of_the_builtin_one():
     assert own.objective_ == pytest.approx(builtin.objective_, rel=2e-3)
 
 
-@pytest.mark.slow
-def test_a_run_in_processes():
-    from dask_forks import SlowHinge  # in a module that processes can import
-
-    risk = rm.linear_risk(*classification(), SlowHinge(), executor=rm.Processes(n_workers=2), n_shards=2)
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 0.1))
-    assert (result.status, result.note) == ("converged", "")
-
-
 # ---------------------------------------------------------------- other arrays
 @pytest.mark.slow  # for the import of torch
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -299,8 +299,6 @@ def test_counts_of_zero_have_no_best_intercept():
 
 
 def test_kinds_of_intercepts():
-    assert make(rm.Hinge()).intercept == rm.NoIntercept()
-    assert make(rm.Hinge(), intercept=True).intercept == rm.ProfiledIntercept()
     assert make(rm.Hinge()).dim == make(rm.Hinge(), intercept=True).dim == 4
     assert make(rm.Softmax(), intercept=True).dim == 12 + 3
     X, Y = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 7.0]])
