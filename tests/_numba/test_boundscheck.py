@@ -31,17 +31,8 @@ Y = np.where(X[:, 0] + 0.3 * rng.standard_normal(N) > 0, 1.0, -1.0)
 GRADES = (np.arange(N) % 3).astype(float)
 QID = np.arange(N) // 7
 WITHOUT_KERNELS = {
-    "compile_cache",
-    "prefetch",
-    "exponential",
-    "active_sequences",
-    "conjugate_loops",
-    "svmlight_codes",
-    "slots",
-    "items",
-    "row_vectors",
-    "pair_products",
-    "tables",
+    *("compile_cache", "prefetch", "exponential", "active_sequences", "conjugate_loops", "svmlight_codes"),
+    *("slots", "items", "row_vectors", "pair_products", "tables"),
 }
 """Modules without kernels, or whose kernels are part of others: inlined, or in loops that threads share, and
 that another process may have compiled and stored."""
@@ -180,19 +171,8 @@ checks_bounds = pytest.mark.skipif(
     not os.environ.get("NUMBA_BOUNDSCHECK"), reason="only make boundscheck checks bounds"
 )
 FAMILIES = [
-    large_problems,
-    matrices,
-    margins,
-    duals,
-    columns,
-    classes,
-    nondecomposable,
-    chains,
-    feature_spaces,
-    projections,
-    sorting,
-    subsets,
-    text,
+    *(large_problems, matrices, margins, duals, columns, classes, nondecomposable, chains),
+    *(feature_spaces, projections, sorting, subsets, text),
 ]
 
 

@@ -5,8 +5,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from riskmin import Hinge, linear_risk
 from riskmin.arrays.matrix import as_matrix
@@ -76,18 +74,6 @@ def test_products_of_any_rows(name):
         check_products(M.with_transpose(), D, RANGES, rng)
 
 
-@each_format
-def test_every_format_and_number_of_shards_gives_the_same_risk(name):
-    X, rng = FORMATS[name](), np.random.default_rng(2)
-    w, y = rng.standard_normal(P), np.where(np.arange(N) % 2 == 0, 1.0, -1.0)
-    m = 1 - y * (to_dense(X) @ w)
-    value, grad = np.mean(np.maximum(m, 0)), -to_dense(X).T @ (y * (m > 0)) / N
-    for n_shards in (1, 2, 5, N):
-        v, g = linear_risk(X, y, Hinge(), n_shards=n_shards)(w)
-        assert v == pytest.approx(value, rel=1e-12)
-        np.testing.assert_allclose(g, grad, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray, sp.csr_array, sp.csc_array])
 def test_many_rows_are_evaluated_in_blocks_and_not_copied(form):
     rng, n = np.random.default_rng(3), 2**16 + 5
@@ -104,16 +90,6 @@ def test_many_rows_are_evaluated_in_blocks_and_not_copied(form):
     m = 1 - y * (D @ w)
     assert value == pytest.approx(np.mean(np.maximum(m, 0)), rel=1e-12)
     np.testing.assert_allclose(grad, -D.T @ (y * (m > 0)) / n, atol=1e-12)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.data())
-def test_any_small_matrix(data):
-    n, p = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 6))
-    number = st.sampled_from([0.0, 0.0, 1.0, -2.5, 1e8, 1e-8])
-    X = np.array(data.draw(st.lists(number, min_size=n * p, max_size=n * p))).reshape(n, p)
-    for A in (X, np.asfortranarray(X), sp.csr_array(X), sp.csc_array(X)):
-        check_products(as_matrix(A), X, [(0, n)], np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("longest", [9, 150])

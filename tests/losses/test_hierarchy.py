@@ -6,11 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import riskmin as rm
 from riskmin.linear_maps.tree import path_parents
-from riskmin.losses.multiclass import MulticlassHinge, Softmax
+from riskmin.losses.multiclass import MulticlassHinge
 from riskmin.metrics import tree_distance
 
 # Two trees side by side, of unequal depth; inner nodes are labels too.
@@ -114,38 +113,15 @@ def test_labels_may_be_numbers():
 TREE = rm.Tree.from_parents(TOPICS, ["M13", "C", "C1511", "C152", "C17", "C15"])
 COST = np.where(np.eye(6) > 0, 0.0, np.arange(1.0, 7.0)[:, None] + np.arange(6.0))
 EDGES = {(a, b): walk(TOPICS, a, b) for a in TOPICS for b in TOPICS}
-STAR = rm.Tree.from_parents(dict.fromkeys("abcd"))
-
-
-@pytest.mark.parametrize(
-    ("loss", "flat"),
-    [
-        (rm.HierarchicalSoftmax(STAR), Softmax()),
-        (rm.HierarchicalHinge(STAR), MulticlassHinge(STAR.distance)),
-        (rm.HierarchicalHinge(STAR, "zero one"), MulticlassHinge()),
-        (rm.HierarchicalHinge(STAR, COST[:4, :4]), MulticlassHinge(COST[:4, :4])),
-        (rm.HierarchicalHinge(STAR, rescaled=True), MulticlassHinge(STAR.distance, rescaled=True)),
-    ],
-)
-def test_on_a_star_they_equal_the_flat_losses(loss, flat):
-    """With one level and every node a label, the tree carries no information."""
-    rng = np.random.default_rng(1)
-    assert np.array_equal(STAR.distance, 2 * (1 - np.eye(4)))
-    X, y, w = rng.standard_normal((9, 3)), np.arange(9.0) % 4, rng.standard_normal(12)
-    (value, grad), (flat_value, flat_grad) = (rm.linear_risk(X, y, tested)(w) for tested in (loss, flat))
-    assert value == flat_value
-    assert np.array_equal(grad, flat_grad)
 
 
 def test_equality_of_losses():
     same_tree = rm.Tree.from_parents(TOPICS, TREE.labels)
-    assert rm.HierarchicalHinge(TREE, COST) == rm.HierarchicalHinge(same_tree, COST.tolist())
-    assert hash(rm.HierarchicalHinge(TREE, COST)) == hash(rm.HierarchicalHinge(same_tree, COST.tolist()))
-    assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, "zero one")
-    assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, COST)
+    one, same = rm.HierarchicalHinge(TREE, COST), rm.HierarchicalHinge(same_tree, COST.tolist())
+    assert (one, hash(one)) == (same, hash(same))
     assert rm.HierarchicalHinge(TREE) == rm.HierarchicalHinge(TREE, TREE.distance)
-    assert rm.HierarchicalHinge(TREE, COST) != rm.HierarchicalHinge(TREE, 2 * COST)
-    assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, rescaled=True)
+    for settings in ({"cost": "zero one"}, {"cost": COST}, {"rescaled": True}):
+        assert rm.HierarchicalHinge(TREE) != rm.HierarchicalHinge(TREE, **settings)
     assert rm.HierarchicalSoftmax(TREE) == rm.HierarchicalSoftmax(same_tree)
     assert rm.HierarchicalSoftmax(TREE) != rm.HierarchicalSoftmax(rm.Tree.from_parents(TOPICS))
 
@@ -164,12 +140,6 @@ def test_tree_distance_is_the_mean_number_of_edges():
 
 
 # ---------------------------------------------------------------- the classifier
-@pytest.mark.exhaustive
-@parametrize_with_checks([rm.HierarchicalClassifier(alpha=0.1)])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
 @pytest.fixture(scope="module")
 def topics():
     """Rows with one indicative feature for each node on the path of their label."""
@@ -186,12 +156,11 @@ def topics():
 @pytest.mark.parametrize("loss", ["hinge", "softmax"])
 def test_the_classifier_minimizes_its_objective(topics, loss):
     X, y = topics
-    model = rm.HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=0.1).fit(X, y)
+    model = rm.HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=0.1, class_weight={"C": 3.0}).fit(X, y)
     classes, number = np.unique(y, return_inverse=True)
     assert np.array_equal(model.classes_, classes)
     assert model.tree_.labels == tuple(classes.tolist())
     assert model.tree_.nodes == ("C", "C15", "C151", "C1511", "C152", "C17", "M", "M13")
-    assert model.coef_.shape == (8, 8)
     W = dict(zip(model.tree_.nodes, model.coef_, strict=True))
     z = np.stack([sum(X @ W[v] for v in path(TOPICS, label)) for label in classes], axis=1) + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), z, atol=1e-12)
@@ -199,28 +168,13 @@ def test_the_classifier_minimizes_its_objective(topics, loss):
     lead = z - z[np.arange(60), number][:, None]
     cost = np.array([[EDGES[a, b] for b in classes] for a in classes])[number]
     row_losses = np.log(np.exp(lead).sum(axis=1)) if loss == "softmax" else (cost + lead).max(axis=1)
-    J = row_losses.mean() + 0.05 * np.sum(model.coef_**2)
+    J = np.average(row_losses, weights=np.where(y == "C", 3.0, 1.0)) + 0.05 * np.sum(model.coef_**2)
     assert model.objective_ == pytest.approx(J, rel=1e-12)
-    assert 0 <= model.gap_ <= 1e-3 * J
-    assert model.score(X, y) > 0.9
-    predicted = model.predict(X)
-    assert model.tree_cost(X, y) == np.mean([EDGES[a, b] for a, b in zip(y, predicted, strict=True)])
+    assert model.tree_cost(X, y) == np.mean([EDGES[a, b] for a, b in zip(y, model.predict(X), strict=True)])
     assert hasattr(model, "predict_proba") == (loss == "softmax")
     if loss == "softmax":
         p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
         np.testing.assert_allclose(model.predict_proba(X), p, rtol=1e-9)
-        np.testing.assert_allclose(model.predict_log_proba(X), np.log(p), rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_labels_may_be_paths(topics):
-    X, y = topics
-    paths = np.array([".".join(reversed(path(TOPICS, label))) for label in y])
-    one = rm.HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.02).fit(X, y)
-    two = rm.HierarchicalClassifier("softmax", separator=".", alpha=0.02).fit(X, paths)
-    assert two.objective_ == pytest.approx(one.objective_, rel=2e-3)
-    assert [label.rpartition(".")[2] for label in two.predict(X)] == one.predict(X).tolist()
-    assert two.tree_cost(X, paths) == one.tree_cost(X, y)
 
 
 @pytest.mark.slow
@@ -237,59 +191,22 @@ def test_unseen_labels_are_never_predicted(topics):
     np.testing.assert_allclose(zero.objective_, model.objective_, rtol=1e-3)
 
 
-@pytest.mark.slow
-def test_class_weights_equal_row_weights(topics):
-    X, y = topics
-    X, y = X[7:], y[7:]
-    weight = np.where(y == "C", 3.0, 1.0)
-    settings = {"hierarchy": TOPICS, "alpha": 0.05, "tol": 1e-6}
-    one = rm.HierarchicalClassifier("softmax", class_weight={"C": 3.0}, **settings).fit(X, y)
-    two = rm.HierarchicalClassifier("softmax", **settings).fit(X, y, weight)
-    assert one.objective_ == pytest.approx(two.objective_, rel=2e-6)
-    assert (one.weighted_, two.weighted_) == (False, True)
-    balanced = rm.HierarchicalClassifier("softmax", class_weight="balanced", **settings).fit(X, y)
-    counts = dict(zip(*np.unique(y, return_counts=True), strict=True))
-    same = rm.HierarchicalClassifier("softmax", **settings).fit(X, y, [1 / counts[label] for label in y])
-    assert balanced.objective_ == pytest.approx(same.objective_, rel=2e-6)
+NUMBERED = {0: None, 1: 0, 2: 1, 3: 1, 4: 0, 5: None}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["hinge", "softmax", MulticlassHinge(rescaled=True)], ids=str)
-def test_models_are_saved_and_loaded(topics, loss, tmp_path):
+@pytest.mark.parametrize("hierarchy", [TOPICS, rm.Tree.from_parents(TOPICS), NUMBERED])
+def test_hierarchies_of_names_and_numbers_are_saved(topics, hierarchy, tmp_path):
     X, y = topics
-    number = {"C": 1, "C1511": 2, "C152": 3, "C17": 4, "M13": 5}
-    if loss == "softmax":  # numbers as labels, and a top node that is no label
-        hierarchy, y = {0: None, 1: 0, 2: 1, 3: 1, 4: 0, 5: None}, np.array([number[label] for label in y])
-    else:
-        hierarchy = TOPICS if loss == "hinge" else rm.Tree.from_parents(TOPICS)
-    model = rm.HierarchicalClassifier(loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}).fit(
-        X, y
-    )
-    rm.save_model(model, tmp_path / "model.rsk")
-    loaded = rm.load_model(tmp_path / "model.rsk")
-    assert loaded.hierarchy == hierarchy
-    assert loaded.class_weight == model.class_weight
-    assert loaded.loss == loss
-    assert loaded.tree_ == model.tree_
-    assert loaded.gap_ == model.gap_
-    assert np.array_equal(loaded.classes_, model.classes_)
-    assert loaded.classes_.dtype == model.classes_.dtype
-    assert np.array_equal(loaded.decision_function(X), model.decision_function(X))
-    warm = loaded.set_params(warm_start=True).fit(X, y)
-    assert warm.objective_ == pytest.approx(model.objective_, rel=1e-3)
-    assert loss != "softmax" or warm.n_iter_ <= 1
+    y = np.unique(y, return_inverse=True)[1] + 1 if hierarchy is NUMBERED else y
+    model = rm.HierarchicalClassifier(hierarchy=hierarchy, alpha=0.1).fit(X, y)
+    rm.save_model(model, tmp_path / "model")
+    loaded = rm.load_model(tmp_path / "model")
+    assert (loaded.hierarchy, loaded.tree_) == (hierarchy, model.tree_)
+    assert np.array_equal(loaded.predict(X), model.predict(X))
 
 
-@pytest.mark.slow
-def test_nodes_that_json_cannot_represent_are_refused(topics, tmp_path):
-    X, y = topics
-    odd = {("top",): None, "C": ("top",), "C1511": "C", "C152": "C", "C17": "C", "M13": ("top",)}
-    model = rm.HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
-    with pytest.raises(ValueError, match="neither a string nor a number, and is not written to model files"):
-        rm.save_model(model, tmp_path / "model.rsk")
-
-
-def test_what_a_fitted_classifier_refuses(topics):
+def test_what_a_fitted_classifier_refuses(topics, tmp_path):
     X, y = topics
     model = rm.HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.1, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="the last fit, which had other labels or features: set warm_start"):
@@ -298,33 +215,27 @@ def test_what_a_fitted_classifier_refuses(topics):
         _ = rm.HierarchicalClassifier("hinge").predict_proba
     with pytest.raises(ValueError, match=r"X holds numbers too large to score \(row 1\): scale the features"):
         model.predict(np.array([[0.0] * 8, [1e308] * 8]))
+    odd = {("top",): None, "C": ("top",), "C1511": "C", "C152": "C", "C17": "C", "M13": ("top",)}
+    model = rm.HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
+    with pytest.raises(ValueError, match="neither a string nor a number, and is not written to model files"):
+        rm.save_model(model, tmp_path / "model")
 
 
-@pytest.mark.parametrize("loss", ["softmax", pytest.param("hinge", marks=pytest.mark.slow)])
-def test_the_command_reads_hierarchical_models(topics, loss, tmp_path, run):
+def test_the_command_evaluates_hierarchical_models(topics, tmp_path, run):
     X, y = topics
-    model = rm.HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=1.0, class_weight="balanced").fit(X, y)
-    rm.save_model(model, tmp_path / "model.rsk")
+    model = rm.HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=1.0, class_weight="balanced")
+    rm.save_model(model.fit(X, y), tmp_path / "model")
     rows = [",".join("abcdefgh") + ",topic"]
     rows += [",".join(map(repr, row)) + "," + label for row, label in zip(X.tolist(), y, strict=True)]
     (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
-    files = tmp_path / "model.rsk", tmp_path / "data.csv", "--target", "topic"
+    files = tmp_path / "model", tmp_path / "data.csv", "--target", "topic"
     assert run("predict", *files)[1].split() == model.predict(X).tolist()
-    scores = [line.split("\t") for line in run("predict", *files, "--scores")[1].splitlines()]
-    assert np.array_equal(np.array(scores, dtype=float), model.decision_function(X))
-    code, out, _ = run("evaluate", *files, "--json")
-    metrics = json.loads(out)
-    assert code == 0
+    metrics = json.loads(run("evaluate", *files, "--json")[1])
     assert metrics["tree distance"] == model.tree_cost(X, y)
-    assert metrics["accuracy"] == pytest.approx(model.score(X, y))
     assert set(metrics["classes"]) == set(y)
-    code, out, _ = run("certify", *files, "--quiet")
-    assert code == 0
-    assert "certified" in out
+    assert run("certify", *files, "--quiet")[0] == 0
     (tmp_path / "data.csv").write_text("\n".join([*rows[:-1], rows[1]]))
-    code, _, err = run("certify", *files, "--quiet")  # one row has changed
-    assert code == 1
-    assert "refuted: the objective is" in err
+    assert run("certify", *files, "--quiet")[0] == 1  # one row has changed
 
 
 @pytest.mark.parametrize("flat", [MulticlassHinge(rescaled=0.5), MulticlassHinge(None, True, True)], ids=repr)

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riskmin as rm
-from helpers import LIST_LOSSES, Problem
 from reference import labellings
 from riskmin.core import UnsupportedProblem
 
@@ -73,29 +72,6 @@ def test_f_beta_is_the_maximum_over_all_tables(beta):
         assert value == pytest.approx(by_tables(rm.FBeta(beta), z, y), rel=1e-12, abs=1e-12 * np.abs(z).max())
 
 
-@pytest.mark.parametrize("loss", TABLES, ids=repr)
-def test_equal_weights_may_have_any_size(loss):
-    X, y = np.eye(4), np.array([1.0, 1.0, -1.0, -1.0])
-    value, _ = rm.linear_risk(X, y, loss, sample_weight=[3, 3, 3, 3])(np.ones(4))
-    assert value == rm.linear_risk(X, y, loss)(np.ones(4))[0]
-
-
-def test_the_intercept_of_f_beta_is_optimal():
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((60, 4))
-    y = np.where(X @ rng.standard_normal(4) + rng.standard_normal(60) > 0.7, 1.0, -1.0)
-    risk = rm.linear_risk(X, y, rm.FBeta(), fit_intercept=True)
-    w, c = rng.standard_normal(4), np.full(len(y), 1 / len(y))
-    value, grad = risk(w)
-    grid = [float(rm.FBeta().value_grad(X @ w + b, y, c)[0]) for b in np.linspace(-5, 5, 501)]
-    assert value <= min(grid) + 1e-12
-    assert value == pytest.approx(min(grid), abs=0.02)
-    at_intercept = float(rm.FBeta().value_grad(X @ w + risk.best_intercept(w), y, c)[0])
-    assert at_intercept == pytest.approx(value, abs=1e-11)
-    for v in w + rng.standard_normal((50, 4)) * rng.choice([1e-3, 1.0, 30.0], (50, 1)):
-        assert risk(v)[0] >= value + grad @ (v - w) - 1e-10
-
-
 # ---------------------------------------------------------------- tables smoothed by entropy
 def entropy_smoothed(loss, z, y, mu):
     """The value and the gradient at the temperature T with T log N = mu / 2, by enumeration."""
@@ -156,31 +132,6 @@ def test_too_many_rows_are_not_smoothed():
     message = r"PrecisionAtK takes 3.2e\+07 steps per evaluation .* on 8000 rows.*: use Bundle$"
     with pytest.raises(UnsupportedProblem, match=message):
         rm.Smoothed(rm.PrecisionAtK(4000), 0.1).value_grad(np.zeros(8000), y, np.full(8000, 1 / 8000))
-
-
-OF_POSITIONS = [rm.Ndcg(k=3, weights="discount"), rm.ExpectedRankUtility(1.5, weights="discount")]
-
-
-@pytest.mark.parametrize(
-    "loss", [*(loss for loss in LIST_LOSSES if loss.can_be_smoothed), *OF_POSITIONS], ids=repr
-)
-def test_smoothing_certifies_lists(loss):
-    problem = Problem(loss, lam=0.05)
-    problem.check(rm.minimize(problem.objective(n_shards=2), rm.Smoothing(), tol=1e-3), 1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", [rm.FBeta(), rm.RecallAtK(k=30)], ids=repr)
-@pytest.mark.parametrize("solver", [rm.Smoothing(), rm.Smoothing(inner=rm.AcceleratedGradient())], ids=repr)
-def test_smoothing_of_many_rows_reaches_the_optimum_of_the_bundle(loss, solver):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((200, 5))
-    y = np.where(X[:, 0] - X[:, 1] + 0.7 * rng.standard_normal(200) > 0.9, 1.0, -1.0)
-    J = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), 0.01)
-    best, result = rm.minimize(J, rm.Bundle(), tol=1e-6), rm.minimize(J, solver, tol=1e-3, max_iter=600)
-    assert result.status == "converged"
-    assert best.lower <= result.value
-    assert result.lower <= best.value
 
 
 # ---------------------------------------------------------------- pairs

@@ -169,10 +169,6 @@ def test_the_contract_holds_for_losses_of_a_user():
         rm.check_loss(Odd())
     with pytest.raises(AssertionError, match=r"cost is for 2 classes, but there are 3.*pass check_loss col"):
         rm.check_loss(rm.MulticlassHinge(1 - np.eye(2)))
-    data = rm.LOSSES.to_dict(Mine())
-    assert data["name"].endswith(":test_the_contract_holds_for_losses_of_a_user.<locals>.Mine")
-    with pytest.raises(ValueError, match="Mine is not one of riskmin, and a file imports no code by itself"):
-        rm.LOSSES.from_dict(data)
     assert isinstance(rm.get_loss(Mine()), Mine)
 
 
@@ -299,31 +295,19 @@ CURVATURES = [
     (rm.MulticlassHinge(), of_blocks(factors=lambda f: lambda: (f()[0], 2 * f()[1])), "factors"),
 ]
 SMOOTHED = [
-    (rm.RocArea(), of_smoothed(lambda value, dz, offset: (value + 2 * offset, dz, offset)), "above the loss"),
-    (
-        rm.RocArea(),
-        of_smoothed(lambda value, dz, offset: (value, dz, 2 * offset)),
-        "plus its minorant offset",
-    ),
-    (rm.RocArea(), of_smoothed(lambda value, dz, offset: (value, dz, -offset)), "negative"),
-    (rm.RocArea(), of_smoothed(lambda value, dz, offset: (value, 0.9 * dz, offset)), "tangent|slope"),
-    (
-        rm.RocArea(),
-        of_smoothed(lambda value, dz, offset: (value, dz, 0.5 * offset)),
-        "by its minorant offsets",
-    ),
-    (rm.RocArea(), of_smoothed(lambda value, dz, offset: (value, dz.astype(np.float64), offset)), "float64"),
+    (rm.RocArea(), of_smoothed(lambda v, g, o: (v + 2 * o, g, o)), "above the loss"),
+    (rm.RocArea(), of_smoothed(lambda v, g, o: (v, g, 2 * o)), "plus its minorant offset"),
+    (rm.RocArea(), of_smoothed(lambda v, g, o: (v, g, -o)), "negative"),
+    (rm.RocArea(), of_smoothed(lambda v, g, o: (v, 0.9 * g, o)), "tangent|slope"),
+    (rm.RocArea(), of_smoothed(lambda v, g, o: (v, g, 0.5 * o)), "by its minorant offsets"),
+    (rm.RocArea(), of_smoothed(lambda v, g, o: (v, g.astype(np.float64), o)), "float64"),
     (
         rm.Prbep(),
         {"smoothed_value_grad": lambda parts, z, y, c, mu, *_: rm.Prbep().smoothed_value_grad(z, y, c, mu)},
         "around its own multipliers",
     ),
-    (
-        rm.MulticlassHinge(),
-        of_smoothed(lambda value, dz, offset: (value, dz, 2 * offset)),
-        "plus its minorant offset",
-    ),
-    (rm.MulticlassHinge(), of_smoothed(lambda value, dz, offset: (value, 0.9 * dz, offset)), "tangent|slope"),
+    (rm.MulticlassHinge(), of_smoothed(lambda v, g, o: (v, g, 2 * o)), "plus its minorant offset"),
+    (rm.MulticlassHinge(), of_smoothed(lambda v, g, o: (v, 0.9 * g, o)), "tangent|slope"),
 ]
 VALUES = [
     (rm.Softmax(), of_value(lambda value, dz, c: (value, dz + 1e-3 * c[:, None])), "slope|tangent"),
@@ -351,11 +335,6 @@ def test_the_contract_refuses_changed_results(base, changes, message):
 def test_the_contract_refuses_false_shift_invariance():
     with pytest.raises(AssertionError, match="invariant"):
         rm.check_loss(type("Changed", (rm.FBeta,), {"shift_invariant": True})())
-
-
-@pytest.mark.parametrize("base", [rm.Hinge(), rm.Logistic(), rm.PowerHinge(2.0)], ids=repr)
-def test_the_contract_accepts_unchanged_results(base):
-    rm.check_loss(altered(base, conjugate=lambda d, y: d))
 
 
 # ---------------------------------------------------------------- names

@@ -16,14 +16,6 @@ def at(loss, z, y=1.0):
     return float(value), float(dz[0])
 
 
-@pytest.mark.parametrize("delta", [0.01, 1.0, 3.0])
-def test_huber_is_the_envelope_of_the_absolute_value(delta):
-    grid = np.linspace(-4.0, 4.0, 80_001)
-    for r in (-2.7, -0.4, 0.0, 0.9, 3.5):  # the infimal convolution, on a grid of u
-        expected = np.min((r - grid) ** 2 / 2 + delta * np.abs(grid))
-        assert at(rm.Huber(delta), r, 0.0)[0] == pytest.approx(expected, abs=1e-7)
-
-
 @pytest.mark.parametrize("mu", [0.01, 0.5, 2.0])
 def test_the_smoothed_hinge_is_the_maximum_over_the_dual(mu):
     a = np.linspace(0.0, 1.0, 100_001)
@@ -32,18 +24,6 @@ def test_the_smoothed_hinge_is_the_maximum_over_the_dual(mu):
         value, slope = at(rm.SmoothedHinge(mu), z)
         assert value == pytest.approx(np.max(dual), abs=1e-9)
         assert -slope == pytest.approx(a[np.argmax(dual)], abs=1e-4)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.integers(-50, 50), min_size=1, max_size=15, unique=True),
-    st.sampled_from([0.11, 0.37, 0.5, 0.93]),
-)
-def test_the_quantile_loss_is_minimized_by_the_sample_quantile(labels, level):
-    y, ones = np.array(labels, dtype=float), np.ones(len(labels))
-    values = [float(rm.Quantile(level).value_grad(np.full_like(y, z), y, ones)[0]) for z in y]
-    best = labels.index(int(np.quantile(y, level, method="inverted_cdf")))
-    assert min(values) == pytest.approx(values[best])
 
 
 @pytest.mark.parametrize("y", [0.0, 1.0, 7.0, 1e4])

@@ -20,21 +20,6 @@ CLASSES = [
 ]
 
 
-def test_two_classes_equal_the_binary_losses_of_the_difference():
-    rng = np.random.default_rng(1)
-    Z, y, c = rng.standard_normal((30, 2)), np.arange(30.0) % 2, np.full(30, 1 / 30)
-    pairs = (
-        (rm.Softmax(), rm.Logistic()),
-        (rm.MulticlassHinge(), rm.Hinge()),
-        (rm.MulticlassSquaredHinge(), rm.SquaredHinge()),
-    )
-    for multiclass, binary in pairs:
-        value, dz = multiclass.value_grad(Z, y, c)
-        expected, slope = binary.value_grad(Z[:, 1] - Z[:, 0], 2 * y - 1, c)
-        assert float(value) == pytest.approx(float(expected), rel=1e-14)
-        np.testing.assert_allclose(dz, np.column_stack([-slope, slope]), rtol=1e-13, atol=1e-17)
-
-
 def test_softmax_is_stable():
     z, y, ones = np.array([[1e4, 0.0, -1e4], [-1e4, 0.0, 1e4]]), np.array([0.0, 0.0]), np.ones(2)
     value, dz = rm.Softmax().value_grad(z, y, ones)
@@ -105,17 +90,6 @@ def test_projected_cuts_are_cuts_with_zero_slope_in_the_intercepts(risk_rng, sca
     np.testing.assert_allclose(twice.a, cut.a, rtol=1e-12, atol=1e-300)
 
 
-def test_at_the_best_intercepts_the_projected_cut_is_the_tangent():
-    X, y, weights = problem(rm.Softmax())
-    risk = rm.linear_risk(X, y, rm.Softmax(), sample_weight=weights, fit_intercept=True)
-    best = rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=1e-12)
-    value, grad = risk(best.w)
-    assert np.abs(grad[-K:]).max() < 1e-5
-    cut = risk.project_out_intercepts(Cut(grad, value - grad @ best.w))
-    np.testing.assert_allclose(cut.a[:-K], grad[:-K], atol=1e-4)
-    assert cut.b == pytest.approx(value - grad @ best.w, abs=1e-4)
-
-
 @pytest.mark.parametrize(
     "loss", [rm.Softmax(), rm.MulticlassHinge(COST), rm.MulticlassSquaredHinge()], ids=repr
 )
@@ -134,30 +108,6 @@ def test_intercepts_of_separable_data(loss, lam):
     for max_iter in (1, 2):
         short_run = rm.minimize(J, w0=rng.standard_normal(J.risk.dim), max_iter=max_iter)
         assert short_run.lower <= result.value * (1 + 1e-12)
-
-
-def test_without_features_the_intercepts_give_the_class_frequencies():
-    y, weights = np.array([0.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0, 0.0])
-    X = np.zeros((4, 1))
-    risk = rm.linear_risk(X, y, rm.Softmax(), sample_weight=weights, fit_intercept=True, n_outputs=3)
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 0.1), tol=1e-10)
-    p = np.exp(result.w[-3:])
-    np.testing.assert_allclose(p / p.sum(), [1 / 6, 1 / 3, 1 / 2], rtol=1e-4)
-    assert result.value == pytest.approx(-np.sum([w * np.log(w) for w in (1 / 6, 1 / 3, 1 / 2)]), rel=1e-9)
-
-
-def test_targets_without_a_matrix_are_independent_regressions():
-    X, Y, weights = problem(rm.MultivariateSquared())
-    for intercept in (False, True):
-        settings = {"sample_weight": weights, "fit_intercept": intercept}
-        joint = rm.minimize(
-            rm.Objective(rm.linear_risk(X, Y, rm.MultivariateSquared(), **settings), rm.L2(), 0.1), tol=1e-11
-        )
-        for j, y in enumerate(Y.T):
-            single = rm.minimize(
-                rm.Objective(rm.linear_risk(X, y, rm.Squared(), **settings), rm.L2(), 0.1), tol=1e-11
-            )
-            np.testing.assert_allclose(joint.w.reshape(4, K)[:, j], single.w, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -194,17 +144,15 @@ def test_the_scores_of_many_classes_are_not_all_stored():
     assert slope == pytest.approx(grad @ d, rel=1e-9)
 
 
-@pytest.mark.parametrize("k", [2, 100])
-def test_few_and_many_classes(k):
-    """Also with more classes than rows; the weights of classes without rows are all alike."""
+def test_the_weights_of_classes_without_rows_are_all_alike():
+    """With more classes than rows."""
     rng = np.random.default_rng(7)
-    X, y = rng.standard_normal((40, 6)), np.arange(40.0) % min(k, 30)
-    J = rm.Objective(rm.linear_risk(X, y, rm.Softmax(), n_outputs=k), rm.L2(), 0.01)
+    X, y = rng.standard_normal((40, 6)), np.arange(40.0) % 30
+    J = rm.Objective(rm.linear_risk(X, y, rm.Softmax(), n_outputs=100), rm.L2(), 0.01)
     result = rm.minimize(J, tol=1e-5)
-    assert (result.status, result.w.shape) == ("converged", (6 * k,))
-    if k > 30:
-        W = result.w.reshape(6, k)
-        np.testing.assert_allclose(W[:, 30:], W[:, 30:31] + 0 * W[:, 30:], atol=1e-3)  # all alike
+    W = result.w.reshape(6, 100)
+    assert result.status == "converged"
+    np.testing.assert_allclose(W[:, 30:], W[:, 30:31] + 0 * W[:, 30:], atol=1e-3)
 
 
 # ---------------------------------------------------------------- odd problems
@@ -245,15 +193,6 @@ def test_intercepts_are_optimized_without_a_pass_over_X():
     )  # the cached scores and the cached evaluation belong to the new w
     assert fresh_value == pytest.approx(optimized, rel=1e-12)
     np.testing.assert_allclose(slope, fresh_grad, atol=1e-12)
-
-
-def test_rescaling_is_a_number_between_its_two_forms():
-    rng = np.random.default_rng(0)
-    z, y, c = rng.standard_normal((20, K)), np.arange(20.0) % K, rng.random(20)
-    for one, other in ((False, 0.0), (True, 1.0)):
-        first, second = rm.MulticlassHinge(COST, rescaled=one), rm.MulticlassHinge(COST, rescaled=other)
-        assert first.value_grad(z, y, c)[0] == second.value_grad(z, y, c)[0]
-        assert first.formula == second.formula
 
 
 @pytest.mark.parametrize(("loss", "at_zero"), [(rm.Hinge(), 1.0), (rm.Hinge(margin=2.0), 2.0)])

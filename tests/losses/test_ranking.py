@@ -5,8 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import riskmin as rm
 from reference import position_weights, rankings
@@ -25,6 +23,7 @@ RANKINGS = [
     rm.Ndcg(),
     rm.Ndcg(k=1),
     rm.Ndcg(k=3),
+    rm.Ndcg(k=5),
     rm.Mrr(),
     rm.ExpectedRankUtility(),
     rm.ExpectedRankUtility(1.5),
@@ -86,21 +85,13 @@ def case(seed, max_rows=6, n_queries=3, grades=4, tied=False, scale=1.0):
 # ---------------------------------------------------------------- values
 @each_ranking
 def test_lists_equal_brute_force(loss):
-    for seed in range(4):
-        z, y, c = case(seed, max_rows=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
+    for seed in range(6):
+        z, y, c = case(seed, max_rows=6, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
         value, dz = loss.value_grad(z, y, c)
         assert value == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
         for size in (1e-3, 1.0, 30.0):
             u = z + size * np.random.default_rng(seed).standard_normal(len(z))
             assert by_brute_force(loss, u, y, c) >= value + dz @ (u - z) - 1e-12
-
-
-@pytest.mark.exhaustive
-@settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10**9), st.sampled_from([*RANKINGS, rm.Ndcg(k=5), rm.Ndcg(k=6)]), st.booleans())
-def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
-    z, y, c = case(seed, max_rows=6, n_queries=2, tied=tied, scale=10.0 ** (seed % 3 - 1))
-    assert loss.value_grad(z, y, c)[0] == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
 
 
 def own_grades(rng, n):
@@ -132,20 +123,12 @@ def test_nine_rows_with_grades_of_their_own_equal_brute_force(loss):
 @pytest.mark.parametrize("mu", [0.0, 0.1, 1.0, 7.0])
 def test_pairwise_hinge_equals_its_definition(mu):
     for seed in range(6):
-        z, y, c = case(seed, max_rows=9, grades=6, tied=seed % 2 == 0)
+        rows, grades = (9, 6) if seed else (200, 10**6)
+        z, y, c = case(seed, max_rows=rows, grades=grades, tied=seed % 2 == 1)
         value, dz, offset = rm.PairwiseHinge().smoothed_value_grad(z, y, c, mu)
         expected, du, expected_offset = by_pairs(z, y, c, mu)
         np.testing.assert_allclose([value, offset], [expected, expected_offset], atol=1e-13)
         np.testing.assert_allclose(dz, du, atol=1e-13)
-
-
-def test_pairwise_hinge_of_one_query_is_the_ordinal_loss():
-    rng = np.random.default_rng(0)
-    z, grades, c = rng.standard_normal(500), rng.standard_normal(500), rng.dirichlet(np.ones(500))
-    value, dz, offset = rm.PairwiseHinge().smoothed_value_grad(z, np.column_stack([grades, 0 * z]), c, 0.3)
-    expected, du, expected_offset = rm.Ordinal().smoothed_value_grad(z, grades, c, 0.3)
-    np.testing.assert_allclose([value, offset], [expected, expected_offset], rtol=1e-10)
-    np.testing.assert_allclose(dz, du, atol=1e-13)
 
 
 @each_ranking
@@ -174,22 +157,6 @@ def test_order_ids_and_shifts_of_queries_do_not_matter(loss):
         np.testing.assert_allclose(du, dz[p], atol=1e-13)
         assert loss.value_grad(z + 3 * y[:, 1], y, c)[0] == pytest.approx(value, abs=1e-12)
         np.testing.assert_allclose(np.bincount(y[:, 1].astype(int), dz), 0, atol=1e-14)
-
-
-@each_loss
-def test_queries_have_the_mean_weight_of_their_rows_and_trivial_ones_are_left_out(loss):
-    y = np.array([[1.0, 0], [0, 0], [2, 1], [0, 1], [0, 1], [1, 2], [1, 2]])
-    z = np.array([0.0, 0.3, 0.1, 0.2, -0.5, 9.0, -9.0])
-    first, second = (
-        loss.value_grad(z[y[:, 1] == k], y[y[:, 1] == k], np.ones(s) / s)[0] for k, s in [(0, 2), (1, 3)]
-    )
-    value, dz = loss.value_grad(z, y, np.ones(7) / 7)
-    assert value == pytest.approx((first + second) / 2, abs=1e-14)
-    assert not dz[5:].any()
-    value, _ = loss.value_grad(z, y, np.array([3.0, 3, 1, 1, 1, 1, 1]) / 11)
-    assert value == pytest.approx((3 * first + second) / 4, abs=1e-14)
-    with pytest.raises(ValueError, match="weight"):
-        loss.value_grad(z, y, np.array([0.0, 0, 0, 0, 0, 1, 1]))
 
 
 def test_gains_depend_on_their_own_query_only_and_may_have_any_size():

@@ -11,9 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import ALL_LOSSES, MANY_LOSSES, Problem, problem, risk_of
-
-each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+from helpers import ALL_LOSSES, MANY_LOSSES, Problem, problem
 
 
 def make(loss, n_shards=None, **settings):
@@ -21,7 +19,7 @@ def make(loss, n_shards=None, **settings):
 
 
 # ---------------------------------------------------------------- the derivative
-@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES], ids=repr)
+@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES, rm.Nu(rm.Absolute(), 0.3)], ids=repr)
 def test_finite_differences_and_tangents(loss):
     risk = make(loss, n_shards=3, intercept=loss.task != "tagging", weighted=True)
     rng, h = np.random.default_rng(1), 1e-6
@@ -32,24 +30,6 @@ def test_finite_differences_and_tangents(loss):
     assert (value - before) / h - noise <= grad @ d <= (after - value) / h + noise
     for v in w + rng.standard_normal((5, risk.dim)) * 3:
         assert risk(v)[0] >= value + grad @ (v - w) - 1e-10 * (1 + value)
-
-
-@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES], ids=repr)
-def test_the_risk_is_the_weighted_mean(loss):
-    X, y, weights = problem(loss)
-    risk = risk_of(loss, X, y, 1e3 * weights)
-    w, k = np.random.default_rng(2).standard_normal(risk.dim), risk.linear_map.columns
-    W, shared = w[: 4 * k].reshape(4, k), w[4 * k :].reshape(-1, k)
-    z = np.concatenate([X @ W, shared]) if loss.multi_output else X @ w
-    value, dz = loss.value_grad(z, *risk.labels)
-    expected = np.concatenate([(X.T @ dz[:30]).ravel(), dz[30:].ravel()])
-    for n_shards in (None, 7):
-        result, grad = risk_of(loss, X, y, 1e3 * weights, n_shards=n_shards)(w)
-        assert result == pytest.approx(float(value), rel=1e-12)
-        np.testing.assert_allclose(grad, expected, rtol=1e-10, atol=1e-13)
-    if loss.task != "tagging":  # rows without weight have no part in it
-        some = weights > 0
-        assert risk_of(loss, X[some], y[some], weights[some])(w)[0] == pytest.approx(float(value), rel=1e-12)
 
 
 # ---------------------------------------------------------------- cursors
@@ -100,6 +80,7 @@ RISKS = {
     "scores": lambda: make(rm.Logistic(), n_shards=3),
     "scores of a nonsmooth loss": lambda: make(rm.Absolute(), weighted=True),
     "gathered scores": lambda: rm.linear_risk(*problem(rm.Hinge())[:2], Worst(), n_shards=2),
+    "threshold": lambda: make(rm.Nu(rm.Absolute(), 0.3), intercept=True, weighted=True),
     "intercept": lambda: make(rm.Logistic(), intercept=True, n_shards=3),
     "intercept of a nonsmooth loss": lambda: make(rm.Hinge(), intercept=True),
     "any oracle": lambda: rm.Objective(Plain(make(rm.Squared())), rm.L2(), 1.0).risk,
@@ -250,13 +231,14 @@ def test_features_far_from_zero_give_valid_bounds(loss, offset, lam):
         rounding = 1e-15 * offset
         assert result.lower <= best.value * (1 + 1e-7) + rounding
         assert result.value >= best.lower * (1 - 1e-7) - rounding
+        assert result.status == "converged" or offset > 1e6
 
 
-@each_loss
+@pytest.mark.parametrize("loss", [*ALL_LOSSES, rm.FBeta()], ids=repr)
 def test_the_intercept_is_optimal(loss):
     """Against a search without derivatives."""
     X, y, weights = problem(loss, n=15)
-    c = weights / weights.sum()
+    c = np.full(len(y), 1 / len(y)) if weights is None else weights / weights.sum()
     risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True)
     for w in np.random.default_rng(7).standard_normal((2, 4)):
 
@@ -317,32 +299,12 @@ def test_counts_of_zero_have_no_best_intercept():
 
 
 def test_kinds_of_intercepts():
-    assert make(rm.Hinge()).intercept == rm.NoIntercept()
-    assert make(rm.Hinge(), intercept=True).intercept == rm.ProfiledIntercept()
     assert make(rm.Hinge()).dim == make(rm.Hinge(), intercept=True).dim == 4
     assert make(rm.Softmax(), intercept=True).dim == 12 + 3
     X, Y = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 7.0]])
     centered, w = rm.linear_risk(X, Y, rm.MultivariateSquared(), fit_intercept=True), np.array([1.0, 2.0])
     assert centered(w)[0] == 0.0
     assert centered.best_intercept(w).tolist() == [2.0, 3.0]
-
-
-# ---------------------------------------------------------------- torch
-@pytest.mark.parametrize("all_in_torch", [False, True])
-@pytest.mark.parametrize(
-    ("loss", "solver", "intercept"),
-    [(rm.Hinge(), rm.Bundle(), True), (rm.Logistic(), rm.Lbfgs(), False)],
-    ids=repr,
-)
-def test_torch_data_give_the_same_fit(all_in_torch, loss, solver, intercept):
-    torch = pytest.importorskip("torch")
-    case = Problem(loss, lam=0.1, n=30, weighted=True, intercept=intercept)
-    case.X, case.y = torch.as_tensor(case.X), torch.as_tensor(case.y)
-    w0 = torch.zeros(4, dtype=torch.float64) if all_in_torch else None
-    result = rm.minimize(case.objective(), solver, w0, tol=1e-7)
-    assert isinstance(result.w, torch.Tensor if all_in_torch else np.ndarray)
-    case.X, case.y = case.X.numpy(), case.y.numpy()
-    case.check(result)
 
 
 # ---------------------------------------------------------------- regressions

@@ -9,6 +9,7 @@ import riskmin as rm
 from helpers import refusals
 
 GROUPS = ["b", "a", "b", "c", "a", "a"]
+L2, INDEFINITE = rm.L2(), [[1.0, 2.0], [2.0, 1.0]]
 ROWS = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
 
 
@@ -37,22 +38,20 @@ def regress(reg, p):
     return lambda: rm.LinearRegressor(regularizer=reg).fit(np.eye(p), np.arange(float(p)))
 
 
+def constrained(reg=L2, A=ROWS, **bounds):
+    return lambda: rm.LinearConstraints(reg, A, **bounds)
+
+
 VALUES = [
     (lambda: rm.get_regularizer("l3"), "no regularizer named 'l3'; the names are l2, l1, elastic"),
-    (
-        lambda: rm.get_regularizer("elastic:epsilon=1"),
-        "Elastic has no parameter epsilon; it has eps, weights",
-    ),
+    (lambda: rm.get_regularizer("elastic:epsilon=1"), "Elastic has no parameter epsilon; it has eps, w"),
     (lambda: rm.get_regularizer("elastic:eps"), "write it like 'elastic:eps=0.5'"),
     (lambda: rm.get_regularizer(rm.L1), r"L1 is a class.*L1\(\)"),
     (lambda: rm.get_regularizer(3), "3 is not a regularizer"),
     (lambda: rm.L2(0.0), "L2 needs weights to be numbers >= 0, and one of them > 0, not 0.0"),
     (lambda: rm.L1([0.0, 0.0]), "L1 needs weights to be numbers >= 0, and one of them > 0"),
     (lambda: rm.L1([1.0, math.nan]), "L1 needs weights to be numbers >= 0"),
-    (
-        lambda: rm.Elastic(weights=-1),
-        "Elastic needs weights to be numbers >= 0, and one of them > 0, not -1.0",
-    ),
+    (lambda: rm.Elastic(weights=-1), "Elastic needs weights to be numbers >= 0, .* not -1.0"),
     (lambda: rm.L2(math.inf), "L2 needs weights"),
     (lambda: rm.Elastic(-0.5), "Elastic needs eps to be a number >= 0, not -0.5"),
     (lambda: rm.Elastic(math.nan), "eps"),
@@ -77,12 +76,9 @@ VALUES = [
     (lambda: rm.Quadratic(sp.csr_array([[1.0, 2.0], [0.0, 1.0]])), "symmetric"),
     (lambda: rm.Quadratic([[1.0, 0.0], [0.0, math.nan]]), "finite"),
     (lambda: rm.Quadratic([[math.inf, 0.0], [0.0, 1.0]]), "finite"),
+    (lambda: rm.Quadratic(INDEFINITE).conjugate(np.ones(2)), "positive definite K: add a small"),
     (
-        lambda: rm.Quadratic([[1.0, 2.0], [2.0, 1.0]]).conjugate(np.ones(2)),
-        "positive definite K: add a small",
-    ),
-    (
-        lambda: rm.Quadratic(sp.csr_array([[1.0, 2.0], [2.0, 1.0]])).conjugate(np.ones(2)),
+        lambda: rm.Quadratic(sp.csr_array(INDEFINITE)).conjugate(np.ones(2)),
         "positive definite K: add a small",
     ),
     (lambda: rm.Quadratic(np.eye(3)).value(np.ones(2)), r"K has shape \(3, 3\), but w has 2 entries"),
@@ -97,36 +93,25 @@ VALUES = [
     (lambda: rm.GroupLasso(GROUPS, ridge=-1.0), "ridge to be a number >= 0"),
     (regress(rm.GroupLasso(GROUPS), 2), "groups has 6 entries, but w has 2: give one per entry"),
     (
-        lambda: rm.LinearConstraints(rm.L2(), ROWS, [1.0, 0.0, -math.inf], [math.inf, 1.0, 0.5]),
+        constrained(lower=[1.0, 0.0, -math.inf], upper=[math.inf, 1.0, 0.5]),
         "rows 0, 2 of A contradict each other; drop or relax one of them",
     ),
     (
-        lambda: rm.LinearConstraints(rm.Box(rm.L2()), [[1.0, 1.0]], upper=-1.0),
+        constrained(rm.Box(L2), [[1.0, 1.0]], upper=-1.0),
         "row 0 of A and the bounds of the weights contradict",
     ),
-    (
-        lambda: rm.LinearConstraints(rm.L2(), ROWS, lower=[0.0, 2.0, 0.0], upper=1.0),
-        "needs lower <= upper in every row",
-    ),
-    (
-        lambda: rm.LinearConstraints(rm.L2(), ROWS, upper=[1.0, 2.0]),
-        r"upper has shape \(2,\), but A has 3 rows",
-    ),
+    (constrained(lower=[0.0, 2.0, 0.0], upper=1.0), "needs lower <= upper in every row"),
+    (constrained(upper=[1.0, 2.0]), r"upper has shape \(2,\), but A has 3 rows"),
     (regress(rm.LinearConstraints(rm.L2(), ROWS, upper=1.0), 3), "A has 2 columns, but w has 3 entries"),
 ]
 TYPES = [
     (lambda: rm.Box(rm.QNorm()), r"Box bounds L1\(\), L2\(\) or Elastic\(\), not QNorm"),
-    (
-        lambda: rm.LinearConstraints(rm.L1(), ROWS, upper=1.0),
-        r"takes L2\(\), Elastic\(\) or a Box of one of them, not L1",
-    ),
+    (constrained(rm.L1(), upper=1.0), r"takes L2\(\), Elastic\(\) or a Box of one of them, not L1"),
     (fit(Own(), rm.Bundle()), "a finite conjugate.*Own.*ProximalGradient"),
     (fit(Own(), rm.Bmrm()), "a finite conjugate.*Own.*ProximalGradient"),
     (fit(Own(), rm.Lbfgs()), "smooth regularizer"),
-    (
-        fit(rm.L1(), rm.LineSearchBmrm()),
-        r"LineSearchBmrm needs a differentiable conjugate, not that of L1\(\)",
-    ),
+    (fit(Own(), rm.ProximalGradient()), "use Smoothing"),
+    (fit(rm.L1(), rm.LineSearchBmrm()), r"LineSearchBmrm needs a differentiable conjugate, not that of L1"),
 ]
 
 
