@@ -30,7 +30,13 @@ def run(*arguments):
 
 
 def test_kills():
-    kinds = ("convert --force svmlight", "model", "fit", "checkpoint Lbfgs", "checkpoint Auto")
+    kinds = (
+        "convert --force svmlight",
+        "model",
+        "fit",
+        "checkpoint lbfgs on squared",
+        "checkpoint auto on ROC area",
+    )
     options = [option for kind in kinds for option in ("--kind", kind)]
     code, out, err = run("-m", "faults.kills", "--kills", "1", "--seed", "3", *options)
     assert (code, err) == (0, "")
@@ -57,7 +63,8 @@ if __name__ == "__main__":
     import riskmin as rm
     from faults.families import FAMILIES
 
-    objective = FAMILIES["Bundle"].on(executor=rm.Processes(n_workers=2), n_shards=2)
+    problem = FAMILIES["bundle on squared"].case.problem
+    objective = problem.objective(executor=rm.Processes(n_workers=2), n_shards=2)
     workers = objective.risk.executor
     rm.minimize(objective, rm.Bundle(), callback=callback, checkpoint=rm.Checkpoint(sys.argv[1], every=0.0))
 """
@@ -72,7 +79,7 @@ def test_the_workers_of_a_killed_driver_end_and_its_run_is_resumed(tmp_path):
     used = set(re.findall(r"/dev/shm/psm_\S+", out))
     assert used
     assert not any(Path(path).exists() for path in used)
-    family = FAMILIES["Bundle"]
+    family = FAMILIES["bundle on squared"]
     assert rows_of(tmp_path / "run") >= 1
     result = family.run(tmp_path / "run")
     family.check(result)
