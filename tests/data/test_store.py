@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -393,27 +392,6 @@ def test_damaged_metadata(stored, change, message):
 # ---------------------------------------------------------------- atomic replacement
 def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.mark.parametrize("k", range(6))
-def test_an_interrupted_replacement_keeps_whole_data(stored, k, monkeypatch):
-    """Interrupted while it waits for the disk for the k-th time: the old data, or all of the new ones."""
-    before, calls = load(stored), []
-
-    def interrupted(handle):
-        calls.append(handle)
-        if len(calls) == k + 1:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with suppress(KeyboardInterrupt):
-        save(stored, EYE, force=True)
-    if load(stored).X.shape == (2, 2):
-        check(stored)
-        assert k > 2  # the two arrays and the metadata are on the disk
-    else:
-        same(load(stored), before)
-        assert names_in(stored.parent) == ["data.rsk"]
 
 
 def test_replacement_without_atomic_exchange(stored, monkeypatch):
