@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from helpers import Problem, echo, pids, shards, size
+from riskmin.data import DataError, load_partitioned
 from riskmin.executors.dask.worker_tasks import pack, unpack
 from riskmin.owners.wire.certificates import make_authority
 
@@ -50,9 +51,8 @@ def test_closed_shards_raise(client):
 def test_unordered_sums_differ_by_rounding_only(client):
     settings = {"loss": rm.Logistic(), "n_shards": 7}
     remote = rm.linear_risk(*data(), executor=rm.DaskExecutor(client, ordered=False), **settings)
-    (value, grad), found = (
-        risk(np.linspace(-1, 1, 6)) for risk in (rm.linear_risk(*data(), **settings), remote)
-    )
+    value, grad = rm.linear_risk(*data(), **settings)(np.linspace(-1, 1, 6))
+    found = remote(np.linspace(-1, 1, 6))
     assert found[0] == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(found[1], grad, rtol=1e-12, atol=1e-15)
 
@@ -175,18 +175,13 @@ def test_rows_on_a_worker_are_not_copied(client):
     assert risk.executor.map(address_of_rows) == remote
 
 
-def test_labels_may_be_collections(client):
-    import dask.array
-    import dask.dataframe
-
+def test_labels_may_be_a_future(client):
     X, y = data()
-    remote = rm.DaskExecutor(client).partition(sent(client, np.split(X, 2)))
-    frame = dask.dataframe.from_pandas(frames(y[:, None], ())[0], npartitions=2)
     expected = rm.LinearClassifier("logistic", alpha=0.1).fit(X, y).objective_
-    for labels in (dask.array.from_array(y, chunks=30), frame["c0"], sent(client, [y])[0]):
-        with client.as_current():
-            model = rm.LinearClassifier("logistic", alpha=0.1).fit(remote, labels)
-        assert model.objective_ == pytest.approx(expected, rel=2e-3)
+    remote = rm.DaskExecutor(client).partition(sent(client, np.split(X, 2)))
+    with client.as_current():
+        model = rm.LinearClassifier("logistic", alpha=0.1).fit(remote, sent(client, [y])[0])
+    assert model.objective_ == pytest.approx(expected, rel=2e-3)
 
 
 X5 = np.ones((4, 5))
@@ -212,40 +207,19 @@ def test_inconsistent_parts_raise(parts, words, client):
         rm.linear_risk(executor.partition(given), np.tile([1.0, -1.0], 4), rm.Hinge())
 
 
-def read(path):
-    """Read a file on a worker: rows and labels."""
-    with np.load(path) as file:
-        return {"X": file["X"], "y": file["y"]}
-
-
-def rows(content):
-    return content["X"]
-
-
-def shape_and_labels(content):
-    return content["X"].shape, content["y"]
-
-
 def test_files_are_read_by_the_workers(client, tmp_path):
     X, y = data()
-    for k, index in enumerate(np.split(np.arange(200), 4)):
-        np.savez(tmp_path / f"{k}.npz", X=X[index], y=y[index])
-    paths = sorted(str(path) for path in tmp_path.glob("*.npz"))
-    executor = rm.DaskExecutor(client)
-    handles = executor.persist(read, paths)
-    described = executor.apply(handles, shape_and_labels)
-    parts = [
-        executor.part(handle, path, shape, shape[0] * shape[1], False, rows)
-        for handle, path, (shape, _) in zip(handles, paths, described, strict=True)
-    ]
-    labels = np.concatenate([labels for _, labels in described])
-    remote = rm.linear_risk(rm.PartitionedMatrix(parts, executor), labels, rm.Hinge())
+    paths = [tmp_path / f"{k}.npz" for k in range(4)]
+    for path, index in zip(paths, np.split(np.arange(200), 4), strict=True):
+        np.savez(path, X=X[index], y=y[index])
+    loaded = load_partitioned(paths, executor=rm.DaskExecutor(client))
+    remote = rm.linear_risk(loaded.X, loaded.y, rm.Hinge())
     assert len(set(remote.executor.map(pids))) == 2  # both workers read files
     found, expected = (risk(np.ones(6)) for risk in (remote, rm.linear_risk(X, y, rm.Hinge(), n_shards=4)))
     assert found[0] == expected[0]
     np.testing.assert_array_equal(found[1], expected[1])
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        executor.apply(executor.persist(read, ["nowhere.npz"]), shape_and_labels)
+    with pytest.raises(DataError, match="nowhere"):
+        load_partitioned([tmp_path / "nowhere.npz"], executor=rm.DaskExecutor(client))
 
 
 # ---------------------------------------------------------------- workers with another riskmin

@@ -215,17 +215,14 @@ def main(args=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", help="these only")
     parser.add_argument("--failures", action="store_true", help="every file call fails once, too")
-    parser.add_argument("--only-failures", action="store_true", help="and nothing is killed")
-    parser.add_argument("--sync", action="store_true", help="wait for the disk, as users do")
     options = parser.parse_args(args)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs with SIGINT ignored
-    if not options.sync:
-        os.fsync = lambda handle: None
+    os.fsync = lambda handle: None
     total = Counter()
-    for row in () if options.only_failures else kill_many(SIGNALS, options.kills, options.seed, options.kind):
+    for row in kill_many(SIGNALS, options.kills, options.seed, options.kind):
         total[row["signal"]] += row["struck"]
         print(json.dumps(row), flush=True)
-    for row in fail_all(options.kills) if options.failures or options.only_failures else ():
+    for row in fail_all(options.kills) if options.failures else ():
         total["failures"] += row["failures"]
         print(json.dumps(row), flush=True)
     print(json.dumps({"struck, and all intact or resumed": dict(total)}), flush=True)

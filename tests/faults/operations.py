@@ -45,10 +45,9 @@ def model(seed):
 def inputs(folder):
     """Input files: svmlight with a late index 0, a table with string labels, a .npz, a model."""
     X, y = numbers(0)
-    rows = [
-        f"{int(b)} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(a)) for a, b in zip(X, y, strict=True)
-    ]
-    (folder / "in.svm").write_text("\n".join([*rows, "1 0:2.5 3:1"]) + "\n")
+    save_svmlight(folder / "in.svm", X, y)
+    with (folder / "in.svm").open("a") as file:
+        file.write("1 0:2.5 3:1\n")
     lines = [
         ",".join(map(str, a)) + f",{'no' if b < 0 else 'yes'},{k % 3}"
         for k, (a, b) in enumerate(zip(X, y, strict=True))

@@ -8,7 +8,7 @@ import pytest
 from faults.failures import checkpoint_points, fail, fail_checkpoint, points, sample
 from faults.families import FAMILIES
 from faults.operations import OPERATIONS
-from faults.shim import Disk, Faults, full, out_of_memory
+from faults.shim import Disk, full
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -36,14 +36,6 @@ def test_failing_calls_of_checkpoints(name, tmp_path):
     assert len(failures) > 30
     for k, settings in enumerate(sample(failures, 2, seed=2)):
         fail_checkpoint(family, settings, tmp_path / str(k))
-
-
-@pytest.mark.parametrize("strike", [full, out_of_memory], ids=lambda f: f.__name__)
-def test_no_checkpoint_can_be_written(strike, tmp_path):
-    family, faults = FAMILIES["bundle on squared"], Faults(1, strike, lasting=True)
-    with pytest.warns(RuntimeWarning, match="the run goes on without a checkpoint"), faults.installed():
-        family.check(family.run(tmp_path / "run"))
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---------------------------------------------------------------- power loss
