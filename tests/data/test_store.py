@@ -241,22 +241,7 @@ def test_rewritten_data_do_not_match_old_labels(stored):
     assert load_partitioned(stored).X.whole().shape == (60, 7)
 
 
-class Keeps(rm.Serial):
-    """An executor with the interface of one that keeps results at its workers."""
-
-    def persist(self, f, items):
-        return [pickle.dumps(f(item)) for item in items]
-
-    def apply(self, handles, g):
-        return [g(pickle.loads(handle)) for handle in handles]
-
-    def part(self, handle, name, shape, numbers, sparse, pick):
-        partition = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
-        assert (partition.shape, partition.nnz, partition.sparse) == (shape, numbers, sparse)
-        return partition
-
-
-@pytest.mark.parametrize("executor", [None, rm.Threads(n_workers=2), Keeps()], ids=["no", "threads", "keeps"])
+@pytest.mark.parametrize("executor", [None, rm.Threads(n_workers=2)], ids=["no", "threads"])
 def test_files_as_partitions(tmp_path, executor):
     X, y = rows()
     ends = [0, 20, 45, 60]

@@ -218,6 +218,12 @@ def test_files_are_read_by_the_workers(client, tmp_path):
     found, expected = (risk(np.ones(6)) for risk in (remote, rm.linear_risk(X, y, rm.Hinge(), n_shards=4)))
     assert found[0] == expected[0]
     np.testing.assert_array_equal(found[1], expected[1])
+    # one file is zero-based, so all are; it has the most columns
+    for name, text in (("0.svm", "1 1:1 2:1\n"), ("1.svm", "1 0:1 5:1\n")):
+        (tmp_path / name).write_text(text)
+    loaded = load_partitioned([tmp_path / "0.svm", tmp_path / "1.svm"], executor=rm.DaskExecutor(client))
+    assert [(part.shape, part.nnz, part.sparse) for part in loaded.X.parts] == [((1, 6), 2, True)] * 2
+    assert loaded.X.whole().toarray().tolist() == [[0, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1]]
     with pytest.raises(DataError, match="nowhere"):
         load_partitioned([tmp_path / "nowhere.npz"], executor=rm.DaskExecutor(client))
 

@@ -1,5 +1,6 @@
 """Executors: one contract for every kind, propagated errors, interruptions, lost workers, no leaks."""
 
+import contextlib
 import copy
 import gc
 import os
@@ -108,47 +109,37 @@ def test_rows_are_remote_unless_declared_local():
     assert rm.linear_risk(X, y, rm.Hinge(), executor=Plain(), n_shards=3).rows is not None
 
 
-class Broken(SerialExecutor):
-    """An executor with a deliberate fault."""
-
-    def __init__(self, shards=(), fault=""):
-        super().__init__(shards)
-        self.fault = fault
-
-    def __call__(self, shards):
-        return Broken(shards, self.fault)
-
+class TurnsRound(SerialExecutor):
     def map(self, f, *args, each=()):
-        if self.fault == "forgets":
-            for s in self.shards:
-                s.cache.clear()
-        try:
-            replies = super().map(f, *args, each=each)
-        except ZeroDivisionError:
-            if self.fault == "swallows":
-                return []
-            raise
-        return replies[::-1] if self.fault == "turns round" else replies
+        return super().map(f, *args, each=each)[::-1]
 
+
+class Forgets(SerialExecutor):
+    def map(self, f, *args, each=()):
+        for shard in self.shards:
+            shard.cache.clear()
+        return super().map(f, *args, each=each)
+
+
+class Swallows(SerialExecutor):
+    def map(self, f, *args, each=()):
+        with contextlib.suppress(ZeroDivisionError):
+            return super().map(f, *args, each=each)
+
+
+class AddsOtherwise(SerialExecutor):
     def sum(self, f, *args, each=()):
-        parts = self.map(f, *args, each=each)
-        if self.fault == "adds otherwise":
-            return tuple(sum(reversed(p[:-1]), start=p[-1]) for p in zip(*parts, strict=True))
-        return super().sum(f, *args, each=each)
+        parts = zip(*self.map(f, *args, each=each), strict=True)
+        return tuple(sum(reversed(part[:-1]), start=part[-1]) for part in parts)
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("turns round", "out of order"),
-        ("forgets", "k"),
-        ("swallows", "is lost"),
-        ("adds otherwise", "bit for bit"),
-    ],
-)
-def test_contract_refuses(fault, message):
-    with pytest.raises((AssertionError, KeyError), match=message):
-        rm.check_executor(Broken(fault=fault))
+WRONG = {TurnsRound: "out of order", Forgets: "k", Swallows: "is lost", AddsOtherwise: "bit for bit"}
+
+
+@pytest.mark.parametrize("executor", WRONG)
+def test_contract_refuses(executor):
+    with pytest.raises((AssertionError, KeyError), match=WRONG[executor]):
+        rm.check_executor(executor)
 
 
 # ---------------------------------------------------------------- messages

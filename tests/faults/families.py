@@ -1,7 +1,9 @@
 """Two problems of every registered solver, and functions to save and resume its runs."""
 
+import tempfile
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import riskmin as rm
 from riskmin.core.persist import load_arrays
@@ -20,6 +22,11 @@ class Family:
         return rm.minimize(
             self.case.objective, self.case.solver, tol=self.case.tol, checkpoint=save, **settings
         )
+
+    def rehearse(self):
+        """Run with checkpoints, without failures."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.run(Path(folder, "run"))
 
     @cached_property
     def undisturbed(self):

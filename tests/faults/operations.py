@@ -121,25 +121,22 @@ class Operation:
     def contents(self, folder):
         return {name: read(folder / name) for name, read in self.reads.items()}
 
+    def rehearse(self):
+        """Run the operation without failures."""
+        with self.folder() as folder:
+            self.act(folder)
+
     @cached_property
     def states(self):
-        """The contents before and after the operation, without failures."""
+        """The contents before and after the operation, without failures, and all permitted names."""
         with self.folder() as folder:
-            before = self.contents(folder)
+            before, names = self.contents(folder), self.names(folder)
             self.act(folder)
-            return before, self.contents(folder)
+            return before, self.contents(folder), names | self.names(folder)
 
     def names(self, folder):
         """Names of all files in the folder, to find leftover files."""
         return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-    @cached_property
-    def permitted_names(self):
-        """All permitted names."""
-        with self.folder() as folder:
-            before = self.names(folder)
-            self.act(folder)
-            return before | self.names(folder)
 
     def check(self, folder, *, done, tidy):
         """Check that each file is complete, old or new (new after success), and that the next run works.
@@ -151,7 +148,7 @@ class Operation:
         tidy : bool
             Whether leftover files are an error.
         """
-        before, after = self.states
+        before, after, permitted_names = self.states
         contents = self.contents(folder)
         for name, content in contents.items():
             found = f"{name} is neither old nor new: {str(content)[:99]!r}"
@@ -159,7 +156,7 @@ class Operation:
         if done:
             assert contents == after
         if tidy:
-            assert self.names(folder) <= self.permitted_names
+            assert self.names(folder) <= permitted_names
         self.act(folder)
         assert self.contents(folder) == after
 

@@ -14,7 +14,7 @@ from faults.shim import Disk, full
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_failing_calls(name):
     operation = OPERATIONS[name]
-    failures = points(operation)
+    failures = points(operation.rehearse)
     assert len(failures) > 20
     for settings in sample(failures, 5, seed=1):
         assert fail(operation, settings) is not None
@@ -23,7 +23,7 @@ def test_failing_calls(name):
 def test_every_failing_call_of_a_replacement():
     """All calls of the operation that replaces existing data."""
     operation = OPERATIONS["convert --force npz"]
-    once = [point for point in points(operation) if point["strike"] is full and len(point) == 3]
+    once = [point for point in points(operation.rehearse) if point["strike"] is full and len(point) == 3]
     struck = [fail(operation, point) for point in once]
     assert {"mkdir", "open", "write", "fsync", "exchange", "unlink", "rmdir"} <= set(struck)
 
@@ -32,7 +32,7 @@ def test_every_failing_call_of_a_replacement():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_failing_calls_of_checkpoints(name, tmp_path):
     family = FAMILIES[name]
-    failures = checkpoint_points(family, tmp_path)
+    failures = checkpoint_points(family)
     assert len(failures) > 30
     for k, settings in enumerate(sample(failures, 2, seed=2)):
         fail_checkpoint(family, settings, tmp_path / str(k))
