@@ -87,7 +87,7 @@ def solve(name, executor):
 
 def check_long_sums(executor):
     """Check that long gradients have the bits of one process, and that later ones do not overwrite them."""
-    rng, p = np.random.default_rng(0), 2**16 + 3  # long enough for shared memory, and for sums in parallel
+    rng, p = np.random.default_rng(0), 2**17 + 3  # long enough for shared memory, and for sums in parallel
     X, y, w = rng.standard_normal((6, p)), np.array([1.0, -1.0] * 3), np.full(p, 1e-4)
     expected, risk = (
         rm.linear_risk(X, y, rm.Hinge(), n_shards=6, executor=e) for e in (rm.Serial(), executor)

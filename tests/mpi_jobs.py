@@ -35,14 +35,8 @@ def job(n, script, *args):
     mpi4py's runner aborts all ranks if one of them raises.
     """
     command = [mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", str(HERE / script), *map(str, args)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, env=environment(), start_new_session=True)
     try:
         yield process
     finally:

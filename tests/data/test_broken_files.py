@@ -17,22 +17,13 @@ import scipy.sparse as sp
 from fuzz import mutate, seeds
 
 import riskmin
-from riskmin.cli.main import main
+from helpers import check_sentence
 from riskmin.core.persist import FileError
 from riskmin.data import DataError, load, load_conll, load_partitioned
 from riskmin.data.limits import memory_limited
 
 X = seeds.X
 Y = seeds.Y
-
-
-def exit_and_stderr(capsys, *args):
-    """The exit code and the one line on stderr of a command."""
-    code = main([str(arg) for arg in args])
-    lines = capsys.readouterr().err.strip().split("\n")
-    assert len(lines) == 1
-    assert lines[0].isprintable()
-    return code, lines[0]
 
 
 # ---------------------------------------------------------------- .npz
@@ -149,7 +140,7 @@ KINDS = ["npz", "npz.gz", "parquet", "svm.gz", "svm.xz", "csv.bz2", "cell.csv.gz
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_small_files_of_large_data_exceed_the_limit(kind, tmp_path, capsys):
+def test_small_files_of_large_data_exceed_the_limit(kind, tmp_path, run):
     path = big(kind, tmp_path)
     message = r"more memory than the limit of 1 MB; .*--max-memory"
     if kind == "conll.gz":
@@ -162,14 +153,12 @@ def test_small_files_of_large_data_exceed_the_limit(kind, tmp_path, capsys):
         assert load(path, max_memory=100).X.shape[0] >= 60_000
         with pytest.raises(DataError, match="limit of 1 MB"):
             load_partitioned([path, path], max_memory=1)
-        code, line = exit_and_stderr(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
-        assert code == 2
-        assert "the limit of 1 MB" in line
+        check_sentence(run("fit", path, "--max-memory", "1", "-o", tmp_path / "m"), "the limit of 1 MB")
 
 
-def test_streamed_rows_do_not_count(tmp_path, capsys):
+def test_streamed_rows_do_not_count(tmp_path, run):
     path = big("svm.gz", tmp_path)
-    assert main(["convert", str(path), str(tmp_path / "a.rsk"), "--max-memory", "0.7", "--quiet"]) == 0
+    assert run("convert", path, tmp_path / "a.rsk", "--max-memory", "0.7", "--quiet")[0] == 0
     assert load(tmp_path / "a.rsk", max_memory=0.1).X.shape == (60_000, 2)
 
 
@@ -183,25 +172,22 @@ def test_parquet_header_with_too_many_rows(tmp_path):
 
 
 # ---------------------------------------------------------------- text
-def test_unclosed_quote_in_a_large_table(tmp_path, capsys):
+def test_unclosed_quote_in_a_large_table(tmp_path, run):
     path = tmp_path / "a.csv"
-    path.write_text('a,b,y\n1,2,3\n1,"2,3\n' + "4,5,6\n" * 40_000)
-    code, line = exit_and_stderr(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")
-    assert code == 2
-    assert "a.csv, line 3: it is broken: " in line
-    path.write_text('a,"b,y\n' + "4,5,6\n" * 40_000)
-    _, line = exit_and_stderr(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")
-    assert "a.csv, line 1: it is broken: " in line
+    for text, line in (('a,b,y\n1,2,3\n1,"2,3\n', 3), ('a,"b,y\n', 1)):
+        path.write_text(text + "4,5,6\n" * 40_000)
+        failed = run("fit", path, "--loss", "squared", "-o", tmp_path / "m")
+        check_sentence(failed, f"a.csv, line {line}: it is broken: ")
 
 
-def test_messages_contain_no_control_characters(tmp_path, capsys):
+def test_messages_contain_no_control_characters(tmp_path, run):
     path = tmp_path / "\x1b[31mred\u202e.csv"
     path.write_bytes(b"a,b\x1b[2J,y\n1,2\x1b]0;x\x07,3\n1,4,5\n")
     output = tmp_path / "a.rsk"
     for args in (["fit", path, "-o", output], ["predict", path, path], ["convert", path, output]):
-        code, line = exit_and_stderr(capsys, *args)
-        assert code == 2
-        assert "\\x1b[31mred" in line
+        failed = run(*args)
+        check_sentence(failed, "\\x1b[31mred")
+        assert failed[2].strip().isprintable()
     with pytest.raises(DataError) as error:
         load(path)
     assert str(error.value).isprintable()
@@ -210,13 +196,17 @@ def test_messages_contain_no_control_characters(tmp_path, capsys):
     assert str(error.value).isprintable()
 
 
-def test_loops_of_links_are_refused(tmp_path, capsys):
+def test_loops_of_links_are_refused(tmp_path, run):
     for name in ("a.csv", "a.npz", "a.rsk", "a.svm", "m.riskmin"):
         loop = tmp_path / name
         loop.symlink_to(loop)
-        assert exit_and_stderr(capsys, "fit", loop, "-o", tmp_path / "m")[0] == 2
-        assert exit_and_stderr(capsys, "predict", loop, loop, "-o", loop)[0] == 2
-        assert exit_and_stderr(capsys, "convert", loop, tmp_path / "b.rsk")[0] == 2
+        output = tmp_path / "b.rsk"
+        for args in (
+            ["fit", loop, "-o", output],
+            ["predict", loop, loop, "-o", loop],
+            ["convert", loop, output],
+        ):
+            check_sentence(run(*args))
 
 
 # ---------------------------------------------------------------- stored data
@@ -242,7 +232,7 @@ def test_stores_with_numbers_out_of_range(which, name, at, put, message, verify,
 
 # ---------------------------------------------------------------- models
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "F4", "x"])
-def test_dtypes_unknown_to_numpy(dtype, tmp_path, capsys):
+def test_dtypes_unknown_to_numpy(dtype, tmp_path, run):
     blob = mutate.tensors(*seeds.models()["hinge"])
     size = struct.unpack("<Q", blob[:8])[0]
     head = json.loads(blob[8 : 8 + size])
@@ -251,12 +241,12 @@ def test_dtypes_unknown_to_numpy(dtype, tmp_path, capsys):
     text = json.dumps(head).encode()
     path = tmp_path / "m"
     path.write_bytes(struct.pack("<Q", len(text)) + text + blob[8 + size :])
-    assert exit_and_stderr(capsys, "predict", path, path)[0] == 2
+    check_sentence(run("predict", path, path))
 
 
-def test_models_with_deeply_nested_json(tmp_path, capsys):
+def test_models_with_deeply_nested_json(tmp_path, run):
     arrays, meta = seeds.models()["hinge"]
     path = tmp_path / "m"
     depth = 10 * sys.getrecursionlimit()
     path.write_bytes(mutate.tensors(arrays, meta, "[" * depth + "]" * depth))
-    assert exit_and_stderr(capsys, "certify", path, path)[0] == 2
+    check_sentence(run("certify", path, path))

@@ -58,7 +58,9 @@ def test_stored_data_are_those_of_the_file(file_format, tmp_path):
             settings = {"chunk_bytes": chunk, "shard_mb": [1e-6, 1][k % 2], "dtype": dtype}
             convert(path, tmp_path / "out.rsk", force=True, **settings)
             check(tmp_path / "out.rsk")
-            same(load(tmp_path / "out.rsk"), load(path, dtype=dtype))
+            read = load(path, dtype=dtype)
+            assert read.X.dtype == dtype
+            same(load(tmp_path / "out.rsk"), read)
     if not file_format.words:
         convert(path, tmp_path / "wide.rsk", n_features=9)
         same(load(tmp_path / "wide.rsk"), load(path, n_features=9))

@@ -3,9 +3,7 @@
 The tests are bounded and seeded; `make fuzz` is coverage-guided. tests/corpus/ holds inputs of fixed bugs.
 """
 
-import os
 import random
-import signal
 from pathlib import Path
 
 import pytest
@@ -89,42 +87,6 @@ def test_damaged_compressed_files(seed, tmp_path):
     path.write_bytes(blob)
     outcome(lambda: load(path))
     outcome(lambda: load_conll(path))
-
-
-def test_mutations_are_reproducible():
-    assert mutate.mutated(random.Random(3), seeds.CSV) == mutate.mutated(random.Random(3), seeds.CSV)
-    one, other = (mutate.odd_npz(random.Random(8), seeds.npz_arrays()[0]) for _ in range(2))
-    assert len(one) == len(other)
-
-
-def test_unexpected_errors_are_raised():
-    def fail(error):
-        raise error
-
-    assert outcome(lambda: None) is None
-    assert outcome(lambda: fail(ValueError("why"))) == "why"
-    with pytest.raises(KeyError):
-        outcome(lambda: fail(KeyError("x")))
-    with pytest.raises(AssertionError, match="printable"):
-        outcome(lambda: fail(ValueError("two\nlines")))
-
-
-@pytest.mark.parametrize(
-    ("code", "text", "failure"),
-    [
-        (0, "", None), (2, "riskmin: why\n", None), (2, "", "no sentence"), (70, "riskmin: bug", "traceback"),
-        (0, "Traceback (most recent", "traceback"), (-11, "", "signal 11"),
-        (2, "riskmin: \x1b[31m", "control characters"),
-    ],
-)  # fmt: skip
-def test_failures_of_commands(code, text, failure):
-    assert commands.failure_kind(code, text) == failure
-
-
-def test_signals_of_commands_are_reported(tmp_path):
-    assert commands.run([], tmp_path / "log", lambda args: os.kill(os.getpid(), signal.SIGKILL))[0] == -9
-    code, text = commands.run([], tmp_path / "log", lambda args: {}[args[0]])
-    assert commands.failure_kind(code, text) == "traceback"
 
 
 @pytest.mark.exhaustive

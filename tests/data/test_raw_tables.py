@@ -117,7 +117,6 @@ def test_several_files_and_files_without_names(tmp_path):
     bad = write(train.assign(income="much")[100:].reset_index(drop=True), tmp_path / "2.csv")
     with pytest.raises(DataError, match=rf"{bad.name}, line 2: column 'income': it holds 'much'"):
         prepare(parts, TableOptions(impute="mean"))
-    train.to_csv(tmp_path / "bare.csv", header=False, index=False)
     # "Rome,31.0,..." is taken for names, but numbers and codes without names are not
     codes = train.assign(city=train.city.map(len), kind=1, bought=train.city.map(len) % 2)
     codes.to_csv(tmp_path / "bare.csv", header=False, index=False)

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -242,22 +241,7 @@ def test_rewritten_data_do_not_match_old_labels(stored):
     assert load_partitioned(stored).X.whole().shape == (60, 7)
 
 
-class Keeps(rm.Serial):
-    """An executor with the interface of one that keeps results at its workers."""
-
-    def persist(self, f, items):
-        return [pickle.dumps(f(item)) for item in items]
-
-    def apply(self, handles, g):
-        return [g(pickle.loads(handle)) for handle in handles]
-
-    def part(self, handle, name, shape, numbers, sparse, pick):
-        partition = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
-        assert (partition.shape, partition.nnz, partition.sparse) == (shape, numbers, sparse)
-        return partition
-
-
-@pytest.mark.parametrize("executor", [None, rm.Threads(n_workers=2), Keeps()], ids=["no", "threads", "keeps"])
+@pytest.mark.parametrize("executor", [None, rm.Threads(n_workers=2)], ids=["no", "threads"])
 def test_files_as_partitions(tmp_path, executor):
     X, y = rows()
     ends = [0, 20, 45, 60]
@@ -393,27 +377,6 @@ def test_damaged_metadata(stored, change, message):
 # ---------------------------------------------------------------- atomic replacement
 def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.mark.parametrize("k", range(6))
-def test_an_interrupted_replacement_keeps_whole_data(stored, k, monkeypatch):
-    """Interrupted while it waits for the disk for the k-th time: the old data, or all of the new ones."""
-    before, calls = load(stored), []
-
-    def interrupted(handle):
-        calls.append(handle)
-        if len(calls) == k + 1:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with suppress(KeyboardInterrupt):
-        save(stored, EYE, force=True)
-    if load(stored).X.shape == (2, 2):
-        check(stored)
-        assert k > 2  # the two arrays and the metadata are on the disk
-    else:
-        same(load(stored), before)
-        assert names_in(stored.parent) == ["data.rsk"]
 
 
 def test_replacement_without_atomic_exchange(stored, monkeypatch):

@@ -1,9 +1,7 @@
 """DaskExecutor: every kind of Dask collection, rows that stay on the workers, errors, no leaks."""
 
 import copy
-import datetime as dt
 import gc
-import ipaddress
 import os
 import pickle
 import sys
@@ -15,7 +13,9 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from helpers import Problem, echo, pids, shards, size
+from riskmin.data import DataError, load_partitioned
 from riskmin.executors.dask.worker_tasks import pack, unpack
+from riskmin.owners.wire.certificates import make_authority
 
 VERSION = rm.__version__
 SIZES = [1, 2, 3, 4, 5]
@@ -40,11 +40,6 @@ def test_copies_share_the_client(client):
         assert rm.DaskExecutor().client is client
 
 
-def test_a_missing_client_is_told():
-    with pytest.raises(ValueError, match=r"there is no Dask client: start one.*or give it to DaskExecutor"):
-        rm.DaskExecutor().place(shards())
-
-
 def test_closed_shards_raise(client):
     remote = rm.DaskExecutor(client).place(shards())
     remote.close()
@@ -54,14 +49,12 @@ def test_closed_shards_raise(client):
 
 # ---------------------------------------------------------------- sums and arguments
 def test_unordered_sums_differ_by_rounding_only(client):
-    X, y = data()
-    w = np.random.default_rng(1).standard_normal(X.shape[1])
-    value, grad = rm.linear_risk(X, y, rm.Logistic(), n_shards=7)(w)
-    result = rm.linear_risk(X, y, rm.Logistic(), n_shards=7, executor=rm.DaskExecutor(client, ordered=False))(
-        w
-    )
-    assert result[0] == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(result[1], grad, rtol=1e-12, atol=1e-15)
+    settings = {"loss": rm.Logistic(), "n_shards": 7}
+    remote = rm.linear_risk(*data(), executor=rm.DaskExecutor(client, ordered=False), **settings)
+    value, grad = rm.linear_risk(*data(), **settings)(np.linspace(-1, 1, 6))
+    found = remote(np.linspace(-1, 1, 6))
+    assert found[0] == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found[1], grad, rtol=1e-12, atol=1e-15)
 
 
 def total(shard, array):
@@ -158,10 +151,8 @@ def test_fits_of_dask_collections(name, client):
     columns = {part.columns for part in remote.parts}
     assert columns == {tuple(frames(X)[0]) if name.startswith("frame") else None}
     assert all(part.shape[0] for part in remote.parts)
-    expected, result = (
-        rm.minimize(rm.Objective(rm.linear_risk(rows, y, rm.Logistic()), rm.L2(), 0.1), rm.Lbfgs(), tol=1e-4)
-        for rows in (X, remote)
-    )
+    objectives = [rm.Objective(rm.linear_risk(rows, y, rm.Logistic()), rm.L2(), 0.1) for rows in (X, remote)]
+    expected, result = (rm.minimize(objective, rm.Lbfgs(), tol=1e-4) for objective in objectives)
     assert result.status == "converged"
     assert result.value == pytest.approx(expected.value, rel=2e-4)
     whole = remote.whole()  # all rows, in order, in this process
@@ -184,18 +175,13 @@ def test_rows_on_a_worker_are_not_copied(client):
     assert risk.executor.map(address_of_rows) == remote
 
 
-def test_labels_may_be_collections(client):
-    import dask.array
-    import dask.dataframe
-
+def test_labels_may_be_a_future(client):
     X, y = data()
-    remote = rm.DaskExecutor(client).partition(sent(client, np.split(X, 2)))
-    frame = dask.dataframe.from_pandas(frames(y[:, None], ())[0], npartitions=2)
     expected = rm.LinearClassifier("logistic", alpha=0.1).fit(X, y).objective_
-    for labels in (dask.array.from_array(y, chunks=30), frame["c0"], sent(client, [y])[0]):
-        with client.as_current():
-            model = rm.LinearClassifier("logistic", alpha=0.1).fit(remote, labels)
-        assert model.objective_ == pytest.approx(expected, rel=2e-3)
+    remote = rm.DaskExecutor(client).partition(sent(client, np.split(X, 2)))
+    with client.as_current():
+        model = rm.LinearClassifier("logistic", alpha=0.1).fit(remote, sent(client, [y])[0])
+    assert model.objective_ == pytest.approx(expected, rel=2e-3)
 
 
 X5 = np.ones((4, 5))
@@ -211,56 +197,35 @@ TEXT = [frame.assign(c1="text") if k else frame for k, frame in enumerate(frames
         ([X5, X5[:, :4]], "part 1 of X has 4 columns, but part 0 has 5 columns: give"),
         ([X5, X5[0]], "part 1 of X has 1 dimensions"),
         ([X5, X5 * np.nan], r"part 1 of X: .*NaN"),
+        (X5, "X is a ndarray, no collection of Dask"),
     ],
-    ids=["names", "text", "columns", "dimensions", "NaN"],
+    ids=["names", "text", "columns", "dimensions", "NaN", "array"],
 )
 def test_inconsistent_parts_raise(parts, words, client):
-    with pytest.raises(ValueError, match=words):
-        rm.linear_risk(
-            rm.DaskExecutor(client).partition(sent(client, parts)), np.tile([1.0, -1.0], 4), rm.Hinge()
-        )
-
-
-def test_other_types_are_no_collections(client):
-    with pytest.raises(TypeError, match="X is a ndarray, no collection of Dask"):
-        rm.DaskExecutor(client).partition(X5)
-
-
-def read(path):
-    """Read a file on a worker: rows and labels."""
-    with np.load(path) as file:
-        return {"X": file["X"], "y": file["y"]}
-
-
-def rows(content):
-    return content["X"]
-
-
-def shape_and_labels(content):
-    return content["X"].shape, content["y"]
+    executor, given = rm.DaskExecutor(client), parts if parts is X5 else sent(client, parts)
+    with pytest.raises((ValueError, TypeError), match=words):
+        rm.linear_risk(executor.partition(given), np.tile([1.0, -1.0], 4), rm.Hinge())
 
 
 def test_files_are_read_by_the_workers(client, tmp_path):
     X, y = data()
-    for k, index in enumerate(np.split(np.arange(200), 4)):
-        np.savez(tmp_path / f"{k}.npz", X=X[index], y=y[index])
-    paths = sorted(str(path) for path in tmp_path.glob("*.npz"))
-    executor = rm.DaskExecutor(client)
-    handles = executor.persist(read, paths)
-    described = executor.apply(handles, shape_and_labels)
-    parts = [
-        executor.part(handle, path, shape, shape[0] * shape[1], False, rows)
-        for handle, path, (shape, _) in zip(handles, paths, described, strict=True)
-    ]
-    remote = rm.linear_risk(
-        rm.PartitionedMatrix(parts, executor), np.concatenate([labels for _, labels in described]), rm.Hinge()
-    )
+    paths = [tmp_path / f"{k}.npz" for k in range(4)]
+    for path, index in zip(paths, np.split(np.arange(200), 4), strict=True):
+        np.savez(path, X=X[index], y=y[index])
+    loaded = load_partitioned(paths, executor=rm.DaskExecutor(client))
+    remote = rm.linear_risk(loaded.X, loaded.y, rm.Hinge())
     assert len(set(remote.executor.map(pids))) == 2  # both workers read files
     found, expected = (risk(np.ones(6)) for risk in (remote, rm.linear_risk(X, y, rm.Hinge(), n_shards=4)))
     assert found[0] == expected[0]
     np.testing.assert_array_equal(found[1], expected[1])
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        executor.apply(executor.persist(read, ["nowhere.npz"]), shape_and_labels)
+    # one file is zero-based, so all are; it has the most columns
+    for name, text in (("0.svm", "1 1:1 2:1\n"), ("1.svm", "1 0:1 5:1\n")):
+        (tmp_path / name).write_text(text)
+    loaded = load_partitioned([tmp_path / "0.svm", tmp_path / "1.svm"], executor=rm.DaskExecutor(client))
+    assert [(part.shape, part.nnz, part.sparse) for part in loaded.X.parts] == [((1, 6), 2, True)] * 2
+    assert loaded.X.whole().toarray().tolist() == [[0, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1]]
+    with pytest.raises(DataError, match="nowhere"):
+        load_partitioned([tmp_path / "nowhere.npz"], executor=rm.DaskExecutor(client))
 
 
 # ---------------------------------------------------------------- workers with another riskmin
@@ -330,50 +295,16 @@ def test_rounds_and_fits_leak_nothing(client):
 
 
 # ---------------------------------------------------------------- TLS
-def certificates(folder):
-    """Write a self-signed CA certificate, and a key and a certificate signed by it; paths by setting."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    host = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-
-    def issue(name, issuer=None):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        by, signer = issuer or (subject, key)
-        now = dt.datetime.now(dt.UTC)
-        builder = (
-            x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now)
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([host]), critical=False)
-        )
-        certificate = builder.sign(signer, hashes.SHA256())
-        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        raw = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        (folder / f"{name}-key.pem").write_bytes(raw)
-        return subject, key
-
-    issue("node", issue("ca"))
-    return {f"tls_{role}_{what}": str(folder / f"node{end}.pem")
-            for role in ("client", "scheduler", "worker")
-            for what, end in (("cert", ""), ("key", "-key"))}  # fmt: skip
-
-
 def test_a_tls_cluster_refuses_clients_without_certificate(tmp_path):
     from distributed import Client, LocalCluster
     from distributed.security import Security
 
-    files = certificates(tmp_path)
-    security = Security(tls_ca_file=str(tmp_path / "ca.pem"), require_encryption=True, **files)
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", security=security,
-        silence_logs=50,
-    )  # fmt: skip
+    make_authority(tmp_path, ["node"], ["127.0.0.1"])
+    files = {"cert": str(tmp_path / "node.pem"), "key": str(tmp_path / "node.key")}
+    roles = {f"tls_{r}_{what}": files[what] for r in ("client", "scheduler", "worker") for what in files}
+    security = Security(tls_ca_file=str(tmp_path / "ca.pem"), require_encryption=True, **roles)
+    settings = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "silence_logs": 50}
+    cluster = LocalCluster(dashboard_address=":0", security=security, **settings)
     with cluster, Client(cluster.scheduler_address, security=security, set_as_default=False) as client:
         for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
             with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dask_forks import SlowHinge
-from helpers import die, doze, pids, size
-from riskmin import L2, Bundle, Checkpoint, DaskExecutor, Hinge, Objective, linear_risk, minimize
+from helpers import Problem, die, doze, pids, size
+from riskmin import Bundle, Checkpoint, DaskExecutor, Hinge, linear_risk, minimize
 from riskmin.arrays.partitioned import LazyShard
 
 pytestmark = pytest.mark.slow
@@ -47,11 +47,7 @@ def kill(*processes):
 
 def problem(executor=None, loss=None):
     """A problem whose fit takes a few dozen rounds of some milliseconds each."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((120, 8))
-    y = np.where(X @ rng.standard_normal(8) + rng.standard_normal(120) > 0, 1.0, -1.0)
-    risk = linear_risk(X, y, loss or SlowHinge(), executor=executor, n_shards=4)
-    return Objective(risk, L2(), 0.3)
+    return Problem(loss or SlowHinge(), lam=0.3, n=120, p=8).objective(executor=executor, n_shards=4)
 
 
 @pytest.fixture(scope="module")
@@ -73,45 +69,45 @@ def check(result, optimum):
 def test_shards_move_to_remaining_and_new_workers(forks, optimum):
     with cluster(forks) as (client, _, workers):
         J = problem(DaskExecutor(client))
-        executor_with_shards = J.risk.executor
+        placed = J.risk.executor
         threading.Timer(0.3, kill, workers[:1]).start()
         check(minimize(J, Bundle(), tol=TOL), optimum)
-        assert set(executor_with_shards.map(pids)) == set(workers[1:])
+        assert set(placed.map(pids)) == set(workers[1:])
         newcomer, _ = forks.worker(client.scheduler.address)
         workers.append(newcomer)
         end = time.monotonic() + 60
-        while set(executor_with_shards.map(pids)) != set(workers[1:]) and time.monotonic() < end:
+        while set(placed.map(pids)) != set(workers[1:]) and time.monotonic() < end:
             time.sleep(0.2)  # new workers are noticed from time to time
-        assert set(executor_with_shards.map(pids)) == set(workers[1:])
+        assert set(placed.map(pids)) == set(workers[1:])
 
 
 def test_worker_dies_during_a_long_round(forks):
     with cluster(forks) as (client, _, workers):
-        executor_with_shards = problem(DaskExecutor(client)).risk.executor
+        placed = problem(DaskExecutor(client)).risk.executor
         threading.Timer(0.2, kill, workers[:1]).start()
-        assert executor_with_shards.map(doze, 0.4) == ["rested"] * 4
+        assert placed.map(doze, 0.4) == ["rested"] * 4
 
 
 def test_round_that_kills_its_workers_raises(forks):
     with cluster(forks) as (client, _, workers):
-        executor_with_shards = problem(DaskExecutor(client)).risk.executor
+        placed = problem(DaskExecutor(client)).risk.executor
         for _ in range(11):
             workers.append(forks.worker(client.scheduler.address)[0])
         with pytest.raises(RuntimeError, match=r"6 Dask workers died of the same shards, \d to \d: they"):
-            executor_with_shards.map(die)
+            placed.map(die)
 
 
 def test_no_worker_remains(forks):
     with cluster(forks) as (client, _, workers):
-        executor_with_shards = problem(DaskExecutor(client, patience=0.5)).risk.executor
+        placed = problem(DaskExecutor(client, patience=0.5)).risk.executor
         kill(*workers)
         with pytest.raises(
             ConnectionError, match=r"had no worker for 0.5 s: run again .*checkpoint="
         ) as caught:
-            executor_with_shards.map(size)
+            placed.map(size)
         assert "\n" not in str(caught.value)
         workers.append(forks.worker(client.scheduler.address)[0])
-        assert executor_with_shards.map(size) == [30] * 4  # all shards are on the new worker
+        assert placed.map(size) == [30] * 4  # all shards are on the new worker
 
 
 def test_rows_that_cannot_be_recomputed_are_reported_lost(forks):
@@ -119,10 +115,10 @@ def test_rows_that_cannot_be_recomputed_are_reported_lost(forks):
         X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
         parts = [client.scatter([X[:2]], hash=False)[0], client.scatter([X[2:]], hash=False)[0]]
         executor = DaskExecutor(client)
-        executor_with_shards = linear_risk(executor.partition(parts), y, Hinge()).executor
-        kill(executor_with_shards.map(pids)[1])
+        placed = linear_risk(executor.partition(parts), y, Hinge()).executor
+        kill(placed.map(pids)[1])
         with pytest.raises(RuntimeError, match=r"part \d of X is lost: .* make X anew"):
-            executor_with_shards.map(doze, 0.5)
+            placed.map(doze, 0.5)
 
 
 def test_persisted_results_are_recomputed_on_another_worker(forks):
@@ -130,16 +126,16 @@ def test_persisted_results_are_recomputed_on_another_worker(forks):
         executor = DaskExecutor(client)
         handles = executor.persist(np.ones, [(2, 3), (4, 3), (5, 3)])
         assert executor.apply(handles, np.sum) == [6, 12, 15]
-        executor_with_shards = executor.place(
+        placed = executor.place(
             [
                 LazyShard(executor.part(handle, "a part", (n, 3), 3 * n, False), np.ones(n), np.ones(n))
                 for handle, n in zip(handles, (2, 4, 5), strict=True)
             ]
         )
-        assert set(executor_with_shards.map(pids)) == set(workers)
+        assert set(placed.map(pids)) == set(workers)
         kill(workers[0])
-        assert executor_with_shards.map(size) == [2, 4, 5]
-        assert set(executor_with_shards.map(pids)) == set(workers[1:])
+        assert placed.map(size) == [2, 4, 5]
+        assert set(placed.map(pids)) == set(workers[1:])
 
 
 # ---------------------------------------------------------------- the scheduler
@@ -147,12 +143,12 @@ def test_every_call_raises_without_a_scheduler(forks):
     with cluster(forks) as (client, scheduler, _):
         executor = DaskExecutor(client)
         handles = executor.persist(np.ones, [3, 4])
-        executor_with_shards = problem(executor).risk.executor
+        placed = problem(executor).risk.executor
         assert executor.apply(handles, len) == [3, 4]
         kill(scheduler)
         for call in (
             lambda: executor.apply(handles, len),
-            lambda: executor_with_shards.map(size),
+            lambda: placed.map(size),
             lambda: problem(executor),
             lambda: executor.partition(handles),
             lambda: executor.persist(np.ones, [1]),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import riskmin as rm
+from helpers import Problem
 from riskmin.core import ShardCache, ShardStateLost
 from riskmin.executors.base import SerialExecutor
 
@@ -44,25 +45,19 @@ CASES = [
 ]
 
 
+def check_same_optimum(undisturbed, disturbed, tol):
+    assert undisturbed.status == disturbed.status == "converged"
+    assert abs(undisturbed.value - disturbed.value) <= tol * undisturbed.value
+    assert max(undisturbed.lower, disturbed.lower) <= min(undisturbed.value, disturbed.value) * (1 + 1e-12)
+
+
 @pytest.mark.parametrize(("loss", "reg", "solver", "intercept"), CASES, ids=repr)
 def test_runs_survive_lost_caches(loss, reg, solver, intercept):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((N, P))
-    score = X[:, 0] + rng.standard_normal(N)
-    multiclass = isinstance(loss, (rm.Softmax, rm.ChainCrf, rm.MulticlassHinge))
-    y = np.digitize(score, [-0.5, 0.5]).astype(float) if multiclass else np.where(score > 0, 1.0, -1.0)
-    more = {"lengths": [3] * (N // 3)} if isinstance(loss, rm.ChainCrf) else {}
-    results = []
-    for executor in (rm.Serial(), Forgetful()):
-        risk = rm.linear_risk(X, y, loss, fit_intercept=intercept, executor=executor, n_shards=4, **more)
-        results.append(rm.minimize(rm.Objective(risk, reg, 0.1), solver, tol=1e-4))
-    executor_with_shards = getattr(risk, "risk", risk).executor
-    assert executor_with_shards.losses > 0
-    undisturbed, disturbed = results
-    assert undisturbed.status == disturbed.status == "converged"
-    assert abs(undisturbed.value - disturbed.value) <= 1e-4 * undisturbed.value
-    assert disturbed.lower <= undisturbed.value * (1 + 1e-12)
-    assert undisturbed.lower <= disturbed.value * (1 + 1e-12)
+    rows = Problem(loss, reg, 0.1, n=N, p=P, intercept=intercept)
+    objectives = [rows.objective(executor=executor, n_shards=4) for executor in (rm.Serial(), Forgetful())]
+    check_same_optimum(*(rm.minimize(objective, solver, tol=1e-4) for objective in objectives), 1e-4)
+    risk = objectives[1].risk
+    assert getattr(risk, "risk", risk).executor.losses > 0
 
 
 class Kinds:
@@ -91,16 +86,10 @@ def test_lost_structured_model_is_sent_again(loss, solver):
     rng = np.random.default_rng(0)
     xs = list(rng.standard_normal((N, P)))
     ys = [int(np.argmax(x[:3] + rng.standard_normal(3))) for x in xs]
-    undisturbed, disturbed = (
-        rm.minimize(rm.Objective(risk, rm.L2(), 0.1), solver, tol=1e-3)
-        for risk in (
-            rm.Structured(Kinds(), loss).risk(xs, ys, executor=e, n_shards=4)
-            for e in (rm.Serial(), Forgetful())
-        )
-    )
-    assert undisturbed.status == disturbed.status == "converged"
-    assert abs(undisturbed.value - disturbed.value) <= 1e-3 * undisturbed.value
-    assert max(undisturbed.lower, disturbed.lower) <= min(undisturbed.value, disturbed.value) * (1 + 1e-12)
+    model, places = rm.Structured(Kinds(), loss), (rm.Serial(), Forgetful())
+    risks = [model.risk(xs, ys, executor=executor, n_shards=4) for executor in places]
+    results = [rm.minimize(rm.Objective(risk, rm.L2(), 0.1), solver, tol=1e-3) for risk in risks]
+    check_same_optimum(*results, 1e-3)
 
 
 class Amnesiac(SerialExecutor):

@@ -10,18 +10,19 @@ from faults.shim import REMOVING, Faults, broken, full, out_of_memory, over_quot
 STRIKES = [full, over_quota, broken, out_of_memory]
 
 
-def points(operation):
-    """All failures of the calls of an operation, as settings of `Faults`."""
+def points(rehearse, strikes=STRIKES, lasting=True):
+    """All failures of the calls of a function, as settings of `Faults`; a full disk may stay full."""
+    rehearse()  # the initial files are written now, and do not count
     failures = []
-    for strike in STRIKES:
-        allocations = strike is out_of_memory
-        with operation.folder() as folder, Faults(allocations=allocations).installed() as faults:
-            operation.act(folder)
+    for strike in strikes:
+        counted = {"strike": strike, "allocations": strike is out_of_memory}
+        with Faults(allocations=strike is out_of_memory).installed() as faults:
+            rehearse()
         for k in range(1, len(faults.calls) + 1):
-            failures.append({"at": k, "strike": strike, "allocations": allocations})
-            if strike is full:  # the disk stays full, starting before or after the call
-                lasting = {"at": k, "strike": strike, "lasting": True}
-                failures += [lasting | {"after": after} for after in (False, True)]
+            failures.append({"at": k, **counted})
+            if strike is full and lasting:  # starting before or after the call
+                always = {"at": k, "strike": strike, "lasting": True}
+                failures += [always | {"after": after} for after in (False, True)]
     return failures
 
 
@@ -54,17 +55,9 @@ def check_message(error, operation):
 
 
 # ---------------------------------------------------------------- checkpoints
-def checkpoint_points(family, folder):
+def checkpoint_points(family):
     """All calls of a run that writes a checkpoint after every iteration."""
-    failures = []
-    for strike in (full, broken, out_of_memory):
-        allocations = strike is out_of_memory
-        path = folder / f"count {strike.__name__}"
-        with Faults(allocations=allocations).installed() as faults:
-            family.run(path)
-        counted = {"strike": strike, "allocations": allocations}
-        failures += [{"at": k + 1, **counted} for k in range(len(faults.calls))]
-    return failures
+    return points(family.rehearse, (full, broken, out_of_memory), lasting=False)
 
 
 def fail_checkpoint(family, settings, folder):

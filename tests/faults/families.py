@@ -1,44 +1,32 @@
-"""A small problem per family of solvers, and functions to save and resume its runs."""
+"""Two problems of every registered solver, and functions to save and resume its runs."""
 
+import tempfile
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
+from pathlib import Path
 
 import riskmin as rm
-from helpers import Problem
 from riskmin.core.persist import load_arrays
-
-TOL = 1e-5
+from solver_cases import REGISTERED, Case
 
 
 @dataclass(frozen=True)
 class Family:
-    """A solver, and a problem for which it takes more than one step."""
+    """A solver on a problem that it solves within some steps."""
 
-    solver: object
-    loss: object
-    reg: object = rm.L2()
-    lam: float = 1e-3
-    kernel: bool = False
-    intercept: bool = False
-
-    def on(self, **settings):
-        """The objective; the settings are those of `linear_risk`."""
-        columns = np.logspace(0, -1.5, 5)
-        problem = Problem(self.loss, self.reg, self.lam, n=60, p=5, intercept=self.intercept, units=columns)
-        if self.kernel:
-            return rm.Objective(*rm.kernel_risk(problem.X, problem.y, self.loss), self.lam)
-        return problem.objective(**settings)
-
-    @cached_property
-    def objective(self):
-        return self.on()
+    case: Case
 
     def run(self, path=None, **settings):
         """Run to the end; with a path, write a checkpoint after every iteration."""
         save = None if path is None else rm.Checkpoint(path, every=0.0)
-        return rm.minimize(self.objective, self.solver, tol=TOL, max_iter=500, checkpoint=save, **settings)
+        return rm.minimize(
+            self.case.objective, self.case.solver, tol=self.case.tol, checkpoint=save, **settings
+        )
+
+    def rehearse(self):
+        """Run with checkpoints, without failures."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.run(Path(folder, "run"))
 
     @cached_property
     def undisturbed(self):
@@ -49,35 +37,10 @@ class Family:
         whole = self.undisturbed
         assert result.status == whole.status == "converged", result.status
         assert max(result.lower, whole.lower) <= min(result.value, whole.value) * (1 + 1e-12)
-        assert abs(result.value - whole.value) <= TOL * whole.value
+        assert abs(result.value - whole.value) <= self.case.tol * whole.value
 
 
-FAMILIES = {
-    "Bundle": Family(rm.Bundle(), rm.Hinge()),
-    "Bmrm": Family(rm.Bmrm(), rm.Hinge(), lam=1e-2),
-    "Lbfgs": Family(rm.Lbfgs(), rm.Logistic()),
-    "OwlQn": Family(rm.OwlQn(), rm.Logistic(), rm.L1()),
-    "Newton": Family(rm.Newton(), rm.Logistic()),
-    "Newton, smoothed": Family(rm.Newton(), rm.Hinge()),
-    "CoordinateDescent": Family(rm.CoordinateDescent(), rm.Squared(), rm.L1()),
-    "DualCoordinateAscent": Family(rm.DualCoordinateAscent(), rm.Hinge()),
-    "DualAccelerated": Family(rm.DualAccelerated(), rm.Hinge(), lam=1e-2),
-    "ChainAscent": Family(rm.ChainAscent(), rm.ChainMaxMargin(), lam=1e-1),
-    "KernelDual": Family(rm.KernelDual(), rm.Hinge(), kernel=True),
-    "Smoothing": Family(rm.Smoothing(), rm.Hinge(), lam=1e-2),
-    "ProximalGradient": Family(rm.ProximalGradient(), rm.Logistic(), rm.L1(), lam=1e-2),
-    "AcceleratedGradient": Family(rm.AcceleratedGradient(), rm.Logistic(), lam=1e-1),
-    "Auto": Family(rm.Auto(), rm.Hinge()),
-    "Bundle with an intercept": Family(rm.Bundle(), rm.Hinge(), intercept=True),
-    "Newton with an intercept": Family(rm.Newton(), rm.Logistic(), intercept=True),
-    "Newton of classes": Family(rm.Newton(), rm.Softmax(), intercept=True),
-    "AugmentedLagrangian": Family(rm.AugmentedLagrangian(), rm.Hinge(), lam=1e-1, intercept=True),
-    "DualGaussSeidel": Family(rm.DualGaussSeidel(), rm.Hinge(), lam=1e-1),
-    "DualCoordinateAscent of classes": Family(rm.DualCoordinateAscent(), rm.MulticlassHinge(), lam=1e-2),
-    "DualAccelerated with an intercept": Family(rm.DualAccelerated(), rm.Hinge(), lam=1e-1, intercept=True),
-    "Switching": Family(rm.Switching(rm.DualCoordinateAscent(), rm.Bundle()), rm.Hinge()),
-    "Auto of classes": Family(rm.Auto(), rm.Softmax(), intercept=True),
-}
+FAMILIES = {repr(case): Family(case) for cases in REGISTERED.values() for case in (cases[0], cases[-1])}
 
 
 def rows_of(path):

@@ -85,23 +85,23 @@ def check_end(code, number, messages):
 
 # ---------------------------------------------------------------- operations
 @cache
-def calls(name):
+def calls(rehearse):
     """Number of calls that touch files."""
-    with OPERATIONS[name].folder() as folder, Faults().installed() as faults:
-        OPERATIONS[name].act(folder)
+    rehearse()  # the initial files are written now, and do not count
+    with Faults().installed() as faults:
+        rehearse()
     return len(faults.calls)
 
 
 def kill_operation(name, number, chance):
     """Kill an operation at a random call; returns whether the call was reached."""
     operation, _ = OPERATIONS[name], OPERATIONS[name].states
-    call_number, after = chance.randint(1, calls(name)), chance.random() < 0.5
+    call_number, after = chance.randint(1, calls(operation.rehearse)), chance.random() < 0.5
 
     def run(pipe):
         with Faults(call_number, striking(pipe, number), after=after).installed():
             operation.act(folder)
 
-    assert operation.permitted_names
     with operation.folder() as folder:
         code, messages = forked(run)
         operation.check(folder, done=code == 0, tidy=number != signal.SIGKILL)
@@ -111,7 +111,7 @@ def kill_operation(name, number, chance):
 def cut_power(name, chance):
     """Simulate a power loss at a random call: unsynced data are lost."""
     operation, _ = OPERATIONS[name], OPERATIONS[name].states
-    call_number, names = chance.randint(1, calls(name)), chance.random() < 0.5
+    call_number, names = chance.randint(1, calls(operation.rehearse)), chance.random() < 0.5
 
     def run(pipe):
         def strike(call):
@@ -131,18 +131,11 @@ def cut_power(name, chance):
 
 
 # ---------------------------------------------------------------- checkpoints
-@cache
-def checkpoint_calls(name):
-    with tempfile.TemporaryDirectory() as folder, Faults().installed() as faults:
-        FAMILIES[name].run(Path(folder, "run"))
-    return len(faults.calls)
-
-
 def kill_family(name, number, chance):
     """Kill a run at an iteration or at a call that writes its checkpoint, then resume it."""
     family = FAMILIES[name]
     by_call = chance.random() < 0.5
-    call_number = chance.randint(1, checkpoint_calls(name) if by_call else family.undisturbed.n_iter)
+    call_number = chance.randint(1, calls(family.rehearse) if by_call else family.undisturbed.n_iter)
     after = chance.random() < 0.5
 
     def run(pipe):
@@ -194,11 +187,11 @@ def kill_many(wanted, kills, seed=0, names=None):
 def fail_all(max_calls):
     """Let every call of every operation fail once in each way, and up to `max_calls` calls of checkpoints."""
     for name, operation in OPERATIONS.items():
-        struck = Counter(fail(operation, settings) for settings in points(operation))
+        struck = Counter(fail(operation, settings) for settings in points(operation.rehearse))
         yield {"kind": name, "failures": sum(struck.values()), "calls": dict(struck)}
     for name, family in FAMILIES.items():
         with tempfile.TemporaryDirectory() as folder:
-            failures = sample(checkpoint_points(family, Path(folder)), max_calls, seed=0)
+            failures = sample(checkpoint_points(family), max_calls, seed=0)
             places = (Path(folder, f"{name} {k}") for k in range(len(failures)))
             struck = Counter(
                 fail_checkpoint(family, s, place) for s, place in zip(failures, places, strict=True)
@@ -215,17 +208,14 @@ def main(args=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", help="these only")
     parser.add_argument("--failures", action="store_true", help="every file call fails once, too")
-    parser.add_argument("--only-failures", action="store_true", help="and nothing is killed")
-    parser.add_argument("--sync", action="store_true", help="wait for the disk, as users do")
     options = parser.parse_args(args)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs with SIGINT ignored
-    if not options.sync:
-        os.fsync = lambda handle: None
+    os.fsync = lambda handle: None
     total = Counter()
-    for row in () if options.only_failures else kill_many(SIGNALS, options.kills, options.seed, options.kind):
+    for row in kill_many(SIGNALS, options.kills, options.seed, options.kind):
         total[row["signal"]] += row["struck"]
         print(json.dumps(row), flush=True)
-    for row in fail_all(options.kills) if options.failures or options.only_failures else ():
+    for row in fail_all(options.kills) if options.failures else ():
         total["failures"] += row["failures"]
         print(json.dumps(row), flush=True)
     print(json.dumps({"struck, and all intact or resumed": dict(total)}), flush=True)

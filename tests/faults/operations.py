@@ -45,10 +45,9 @@ def model(seed):
 def inputs(folder):
     """Input files: svmlight with a late index 0, a table with string labels, a .npz, a model."""
     X, y = numbers(0)
-    rows = [
-        f"{int(b)} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(a)) for a, b in zip(X, y, strict=True)
-    ]
-    (folder / "in.svm").write_text("\n".join([*rows, "1 0:2.5 3:1"]) + "\n")
+    save_svmlight(folder / "in.svm", X, y)
+    with (folder / "in.svm").open("a") as file:
+        file.write("1 0:2.5 3:1\n")
     lines = [
         ",".join(map(str, a)) + f",{'no' if b < 0 else 'yes'},{k % 3}"
         for k, (a, b) in enumerate(zip(X, y, strict=True))
@@ -122,25 +121,22 @@ class Operation:
     def contents(self, folder):
         return {name: read(folder / name) for name, read in self.reads.items()}
 
+    def rehearse(self):
+        """Run the operation without failures."""
+        with self.folder() as folder:
+            self.act(folder)
+
     @cached_property
     def states(self):
-        """The contents before and after the operation, without failures."""
+        """The contents before and after the operation, without failures, and all permitted names."""
         with self.folder() as folder:
-            before = self.contents(folder)
+            before, names = self.contents(folder), self.names(folder)
             self.act(folder)
-            return before, self.contents(folder)
+            return before, self.contents(folder), names | self.names(folder)
 
     def names(self, folder):
         """Names of all files in the folder, to find leftover files."""
         return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-    @cached_property
-    def permitted_names(self):
-        """All permitted names."""
-        with self.folder() as folder:
-            before = self.names(folder)
-            self.act(folder)
-            return before | self.names(folder)
 
     def check(self, folder, *, done, tidy):
         """Check that each file is complete, old or new (new after success), and that the next run works.
@@ -152,7 +148,7 @@ class Operation:
         tidy : bool
             Whether leftover files are an error.
         """
-        before, after = self.states
+        before, after, permitted_names = self.states
         contents = self.contents(folder)
         for name, content in contents.items():
             found = f"{name} is neither old nor new: {str(content)[:99]!r}"
@@ -160,7 +156,7 @@ class Operation:
         if done:
             assert contents == after
         if tidy:
-            assert self.names(folder) <= self.permitted_names
+            assert self.names(folder) <= permitted_names
         self.act(folder)
         assert self.contents(folder) == after
 

@@ -2,7 +2,6 @@
 
 import socket
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -100,8 +99,9 @@ def certificates(tmp_path_factory):
     return folder
 
 
-@contextmanager
-def _servers(certificates):
+@pytest.fixture
+def serve(certificates):
+    """Return a function that serves rows over TLS on loopback, by threads, and connects to them."""
     opened = []
 
     def start(parts, policy=None, patience=5.0):
@@ -120,10 +120,3 @@ def _servers(certificates):
         executor.close()
         for server in executor.servers.values():
             server.stop()
-
-
-@pytest.fixture
-def serve(certificates):
-    """Return a function that serves rows over TLS on loopback, by threads, and connects to them."""
-    with _servers(certificates) as start:
-        yield start

@@ -108,22 +108,37 @@ def test_idle_streams_and_bare_connections_of_one_peer_do_not_stop_another(serve
 
 
 # ---------------------------------------------------------------- the log
-def test_nobody_without_the_key_can_remove_a_line(tmp_path):
-    path, key = tmp_path / "north.audit.jsonl", chain_key(b"private")
+@pytest.mark.parametrize("key", [None, chain_key(b"private")], ids=["plain", "keyed"])
+def test_a_changed_log_is_noticed(tmp_path, key):
+    path = tmp_path / "log"
+    entry = {"who": "alice", "what": "pull_back", "decision": "answered"}
     log = AuditLog(path, key)
     for k in range(5):
-        log.append(who="alice", what="pull_back", decision="answered", value=1.0 / (k + 1))
+        log.append(**entry, value=1.0 / (k + 1))
     log.close()
+    lines = path.read_bytes().splitlines(keepends=True)
     kept = list(read_log(path, key))
     assert len(kept) == 5
-    # the lines without one, in a chain that anyone can compute
+    twice = lines[0].replace(b'"who": "alice"', b'"who": "mallory", "who": "alice"')
+    other = lines[0].replace(b"alice", b"carol")
+    for changed in (lines[:2] + lines[3:], [other, *lines[1:]], lines[::-1], [twice, *lines[1:]]):
+        path.write_bytes(b"".join(changed))
+        with pytest.raises(AuditError, match=r"line [123]"):
+            list(read_log(path, key))
+    # a process that was killed while it wrote a line goes on after the last whole one, and records that
+    path.write_bytes(b"".join(lines) + b'{"n": 6, "ti')
+    log = AuditLog(path, key)
+    log.append(**entry)
+    log.close()
+    assert [e["decision"] for e in read_log(path, key)][-2:] == ["repaired", "answered"]
+    # without the key: the lines but one, in a chain that anyone can compute
     path.unlink()
     forged = AuditLog(path)
-    for entry in kept[:2] + kept[3:]:
-        forged.append(**{k: v for k, v in entry.items() if k not in ("n", "time", "hash", "keyed")})
+    for line in kept[:2] + kept[3:]:
+        forged.append(**{k: v for k, v in line.items() if k not in ("n", "time", "hash", "keyed")})
     forged.close()
     with pytest.raises(AuditError, match="not keyed"):
-        list(read_log(path, key))
+        list(read_log(path, chain_key(b"private")))
 
 
 def test_lines_that_are_cut_off_are_missed_by_the_other_owners(tmp_path, certificates, capsys):

@@ -17,33 +17,13 @@ from benchmarks.unseen.tables import UNSEEN
 from click.testing import CliRunner
 
 import riskmin as rm
+from helpers import labels
 
 
-def problem(task, n=60, p=4, sparse=False, seed=0):
-    rng = np.random.default_rng(seed)
+def problem(task, n=60, p=4, sparse=False):
+    rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.6 if sparse else 1.0)
-    z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
-    y = {
-        "signs": np.where(z > 0.3, 1.0, -1.0),
-        "numbers": z,
-        "counts": rng.poisson(np.exp(0.5 * z)).astype(float),
-        "classes": np.digitize(z, [-0.5, 0.5]).astype(float),
-    }[task.labels]
-    return (sp.csr_array(X) if sparse else X), y
-
-
-def brute_force(task, X, y, lam, w):
-    """J by loops over rows, pairs and labellings, from its definition."""
-    z, n = X @ w, len(y)
-    pairs = [(z[i], z[j]) for i in range(n) for j in range(n) if y[i] > y[j]]
-    risks = {
-        "hinge": lambda: np.mean([max(0, 1 - a * b) for a, b in zip(y, z, strict=True)]),
-        "roc_area": lambda: np.mean([max(0, 1 - (a - b)) for a, b in pairs]),
-        "lasso": lambda: np.mean([(a - b) ** 2 / 2 for a, b in zip(y, z, strict=True)]),
-        "quantile": lambda: np.mean([max(0.9 * (a - b), -0.1 * (a - b)) for a, b in zip(y, z, strict=True)]),
-    }
-    size = np.abs(w).sum() if task.slope else w @ w / 2
-    return risks[task.name]() + lam * size
+    return (sp.csr_array(X) if sparse else X), labels(task.loss, X @ rng.standard_normal(p), rng)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -61,14 +41,6 @@ def test_reference_objective_agrees_with_riskmin(name):
             value = task.with_intercept().objective(X, y, 0.3, w, b)  # with one intercept, at the best b
             point = np.append(w, b) if len(b) > 1 else w
             assert value == pytest.approx(obj.value(point), rel=1e-8)
-
-
-@pytest.mark.parametrize("name", ["hinge", "roc_area", "lasso", "quantile"])
-def test_reference_objective_agrees_with_its_definition(name):
-    task = TASKS[name]
-    X, y = problem(task, n=25)
-    w = np.random.default_rng(2).standard_normal(4)
-    assert task.objective(X, y, 0.3, w) == pytest.approx(brute_force(task, X, y, 0.3, w), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["lasso", "l1_logistic"])

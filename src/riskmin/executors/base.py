@@ -19,6 +19,7 @@ from riskmin._numba import lazy_module
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
 from riskmin.core import NDArray, Shard, has_method
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
+from riskmin.core.messages import one_line
 from riskmin.executors.coordination import Coordination
 
 
@@ -318,7 +319,9 @@ class ForeignBackend(Backend):
         if isinstance(executor, Executor):
             return executor
         if not has_method(executor, "map"):
-            raise TypeError(f"{executor!r} has no method map(f, *args, each=()): derive it from `Executor`")
+            raise TypeError(
+                f"{one_line(repr(executor))} has no method map(f, *args, each=()): derive it from `Executor`"
+            )
         return ForeignExecutor(executor, self)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, TimeLimit, check_each, current_limit
-from riskmin.core.messages import is_whole_number
+from riskmin.core.messages import is_whole_number, one_line
 from riskmin.executors.base import (
     COMPILED_FUNCTIONS,
     QUICK_FUNCTIONS,
@@ -35,7 +35,9 @@ def worker_count(n_workers: int | None) -> int:
     if n_workers is None:
         return os.cpu_count() or 1
     if not is_whole_number(n_workers, at_least=1):
-        raise ValueError(f"n_workers={n_workers!r}: give a whole number >= 1, or None for one per core")
+        raise ValueError(
+            f"n_workers={one_line(repr(n_workers))}: give a whole number >= 1, or None for one per core"
+        )
     return int(n_workers)
 
 
