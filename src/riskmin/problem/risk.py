@@ -6,6 +6,7 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss, try_trace
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
+from riskmin.problem.intercept.solve import best_interval
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
 from riskmin.problem.oracle import Cursor, Oracle
 
@@ -238,16 +240,34 @@ class Risk(Oracle):
         return self.loss.smooth or self.executor.raises_values
 
     def minimum(self, w: Array, near: tuple[float, float] | None = None) -> tuple[float, float]:
-        """The b that is minimized out, the midpoint if an interval is best, and R(w, b); remembered.
+        """The b that is minimized out, and R(w, b); remembered.
 
-        `near` is an intercept near the best one, see `Iterate`.
+        `near` is an intercept near the best one, see `Iterate`. Where a loss of single rows is piecewise
+        linear, an interval of b may be best: then b is its midpoint.
         """
         found = self.cached_minimum(w)
         if found is None:
-            cursor: Any = self.cursor(w)
-            found = cursor.profile.best(near) if self._any_minimum_serves else cursor.profile.midpoint(near)
+            found = None if self._any_minimum_serves else self._midpoint(w)
+            if found is None:
+                cursor: Any = self.cursor(w)  # its search refers to it weakly
+                found = cursor.profile.best(near)
             self._remember_minimum(w, *found)
         return found
+
+    def _midpoint(self, w: Array) -> tuple[float, float] | None:
+        """The midpoint b of the interval of best intercepts, and R(w, b); None if the loss has curvature.
+
+        The scores of all rows are gathered, 8 bytes each.
+        """
+        y, c = map(to_numpy, self.labels)
+        rows = self.loss.interval_conjugate(y) if self.loss.separable else None
+        if rows is None or rows.square:
+            return None
+        check_point(self.dim, w)
+        z = np.concatenate([to_numpy(z) for z in self.executor.map(shard_ops.scores, self.linear_map, w)])
+        b = 0.5 * sum(best_interval(rows, z, c))
+        value = float(self.loss.value_grad(z + b, y, c)[0])
+        return (b, value) if math.isfinite(value) else None  # the search raises beyond double precision
 
     def _remember_minimum(self, w: Array, b: float, value: float) -> None:
         """Store a minimizing b and R(w, b): of the points of a path, or of the last one if w is long."""

@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+
+from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
+from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import (
     NoMinimum,
@@ -19,6 +23,8 @@ from riskmin.numerics.univariate import (
 
 INTERCEPT_RELATIVE_GAP = 1e-12
 """Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
+CONSTANT_RISK_SLOPE = 1e-11
+"""Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 VANISHED_RISK_RATIO = 1e-60
 """A risk that falls to this share of its start before it rises has its minimum at infinity."""
 
@@ -92,6 +98,26 @@ def _straddle(f: Callable[[float], Tangent], b: float, radius: float) -> tuple[T
             return lo, hi
         radius *= 8
     return None
+
+
+def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[float, float]:
+    """The interval of best intercepts of a loss that is linear in each score but for kinks (square = 0).
+
+    A search may find any point of it, while its ends depend on the data alone. An end at infinity is
+    replaced by the other one.
+    """
+    # the slope of row i in b is c_i lower_i, 0 from its first kink on, and c_i upper_i from its last kink on
+    kinks = np.concatenate([rows.shift - rows.epsilon - z, rows.shift + rows.epsilon - z])
+    jumps = np.concatenate([-c * rows.lower, c * rows.upper])
+    order = np.argsort(kinks)
+    # the slope of the risk beyond each kink
+    slopes = float(c @ rows.lower) + np.cumsum(jumps[order])
+    left, right = (int(np.argmax(slopes > end)) for end in (-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE))
+    if not slopes[-1] > CONSTANT_RISK_SLOPE:
+        right = left
+    elif not c @ rows.lower < -CONSTANT_RISK_SLOPE:
+        left = right
+    return float(kinks[order[left]]), float(kinks[order[right]])
 
 
 def refine_intercept(
