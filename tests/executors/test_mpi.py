@@ -9,8 +9,7 @@ import pytest
 from helpers import Problem
 from mpi_jobs import job, mpiexec
 from riskmin import minimize
-from riskmin.executors.base import SerialExecutor
-from riskmin.executors.coordination import Coordination
+from riskmin.executors.base import Coordination, SerialExecutor
 
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 

@@ -191,20 +191,7 @@ def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
 
 
 # ---------------------------------------------------------------- of a sample of the rows
-class SampleMoments(NamedTuple):
-    """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
-
-    For sparse columns, minimum and maximum only tell whether they are equal: whether the column is constant.
-    """
-
-    n: float
-    mean: NDArray
-    variance: NDArray
-    minimum: NDArray
-    maximum: NDArray
-
-
-def sampled_moments(risk: Any) -> SampleMoments | None:
+def sampled_moments(risk: Any) -> ColumnMoments | None:
     """The moments of a sample of the rows of a linear risk; None for any other risk."""
     inner = linear_part(risk)
     return None if inner is None else moments_of_sample(inner)
@@ -215,7 +202,7 @@ def linear_part(risk: Any) -> Risk | None:
     return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
 
 
-def moments_of_sample(risk: Risk) -> SampleMoments | None:
+def moments_of_sample(risk: Risk) -> ColumnMoments | None:
     """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
     try:
         n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
@@ -232,18 +219,11 @@ def moments_of_sample(risk: Risk) -> SampleMoments | None:
         return None
     if any(part is None for part in parts):
         return None
-    parts = [part for part in parts if part.n]
-    if not parts:
-        return None
-    n = sum(part.n for part in parts)
-    # combine: the variance of all is the mean variance plus the variance of the means
-    mean = sum(part.n / n * part.mean for part in parts)
-    variance = sum(part.n / n * (part.variance + (part.mean - mean) ** 2) for part in parts)
-    least = np.min([part.minimum for part in parts], axis=0)
-    return SampleMoments(n, mean, variance, least, np.max([part.maximum for part in parts], axis=0))
+    weighted = [part for part in parts if part.weight]
+    return reduce(ColumnMoments.combined_with, weighted) if weighted else None
 
 
-def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
+def shard_sample_moments(shard: Shard, share: float) -> ColumnMoments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
     X = shard.X.features
     if not X.is_stored:
@@ -258,10 +238,10 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
         c = to_numpy(shard.c)
         # every m-th row of positive weight, for m = 1 / share
         rows_used = np.flatnonzero(c > 0)[::step]
-        weights = c[rows_used]
+        weights = c if len(rows_used) == len(c) else c[rows_used]
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
-        return SampleMoments(0.0, zero, zero, zero, zero)
+        return ColumnMoments(0.0, zero, zero, zero, zero)
     rows = X.sample(rows_used)
     n = float(weights.sum())
     with np.errstate(over="ignore", invalid="ignore"):
@@ -276,13 +256,13 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
             mean[part] = c @ relative
             relative -= mean[part]
             variance[part] = c @ np.square(relative, out=relative)
-        return SampleMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
+        return ColumnMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)
 
 
-def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
+def _sparse_moments(rows: Any, c: NDArray) -> ColumnMoments:
     """The moments of sparse rows with weights c; zero for columns of < 5 entries, whose size is unknown."""
     n, p = float(c.sum()), rows.shape[1]
     lengths = np.diff(rows.indptr)
@@ -299,4 +279,4 @@ def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
     # a difference this small is rounding error: a constant column has variance zero
     constant = variance <= 1e-12 * square
     variance = np.where(constant, 0.0, variance)
-    return SampleMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))
+    return ColumnMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

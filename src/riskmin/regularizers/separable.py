@@ -198,11 +198,7 @@ class L2(Separable):
 
     def __post_init__(self) -> None:
         check_factors(self, UNPENALIZED_SHARE**2)
-
-    @property
-    def unweighted(self) -> bool:
-        """Whether all penalty factors are 1."""
-        return type(self.weights) is float and self.weights == 1.0
+        object.__setattr__(self, "unweighted", type(self.weights) is float and self.weights == 1.0)
 
     def terms(self, w: Array) -> SeparableTerms:
         return SeparableTerms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)
