@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -171,8 +172,7 @@ QUICK_FUNCTIONS.add(shard_length)
 
 def row_ends(executor: Executor) -> list[int]:
     """Return the row numbers at which the shards begin, and the number of rows."""
-    ends: list[int] = np.cumsum([0, *executor.map(shard_length)]).tolist()
-    return ends
+    return list(accumulate(executor.map(shard_length), initial=0))
 
 
 # ---------------------------------------------------------------- executors

@@ -356,13 +356,17 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     # a column that is constant in the sample may be a rare indicator, of which that constant is no size
     if 0 < constant.sum() < len(size):
         size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
+    # only a larger ratio of column sizes is worth a copy of X
+    min_ratio = 8.0 if cheap else 100.0
+    # a penalty that is the same for all columns makes the ratio smaller, and rounding to powers of two at
+    # most twice as large
+    if reg.unweighted and not shift.any() and 0 < 2 * size.max() <= min_ratio * size.min():
+        return None
     scale = _scales(obj, size)
     known = size > 0
     if not known.all():  # columns of unknown size get the median scale
         scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
     ratio = float(scale.max() / scale.min())
-    # only a larger ratio of column sizes is worth a copy of X
-    min_ratio = 8.0 if cheap else 100.0
     if ratio <= min_ratio or with_scaled_variables(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     tree = risk.linear_map.node_tree

@@ -32,7 +32,7 @@ from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss, try_trace
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
-from riskmin.problem.intercept.solve import best_interval
+from riskmin.problem.intercept.solve import best_interval, is_best
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
 from riskmin.problem.oracle import Cursor, Oracle
 
@@ -246,13 +246,25 @@ class Risk(Oracle):
         linear, an interval of b may be best: then b is its midpoint.
         """
         found = self.cached_minimum(w)
+        if found is not None:
+            return found
+        if not self._any_minimum_serves:
+            found = self._midpoint(w)
+        elif near is not None:
+            found = self._known_minimum(w, *near)
         if found is None:
-            found = None if self._any_minimum_serves else self._midpoint(w)
-            if found is None:
-                cursor: Any = self.cursor(w)  # its search refers to it weakly
-                found = cursor.profile.best(near)
-            self._remember_minimum(w, *found)
+            cursor: Any = self.cursor(w)  # its search refers to it weakly
+            found = cursor.profile.best(near)
+        self._remember_minimum(w, *found)
         return found
+
+    def _known_minimum(self, w: Array, b: float, curvature: float) -> tuple[float, float] | None:
+        """Return b and R(w, b), by one pass and without a cursor, if b is best up to rounding; else None."""
+        if not self.loss.separable or self._compiled_loops is not None or not self.executor.can_gather:
+            return None
+        check_point(self.dim, w)
+        value, slope = self.executor.sum(shard_ops.value, self.loss, self.linear_map, w, b)
+        return (b, value) if is_best(value, slope, curvature) else None
 
     def _midpoint(self, w: Array) -> tuple[float, float] | None:
         """The midpoint b of the interval of best intercepts, and R(w, b); None if the loss has curvature.

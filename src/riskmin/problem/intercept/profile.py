@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
-from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP, bracket_intercept, refine_intercept
+from riskmin.problem.intercept.solve import bracket_intercept, is_best, refine_intercept
 
 if TYPE_CHECKING:
     from riskmin.problem.risk import ScoreCursor
@@ -52,8 +52,7 @@ class InterceptProfile:
         if near is not None:
             self.b, self.curvature = near
             start = self._tangent(0.0, self.b)
-            # a Newton step would decrease the risk by slope^2 / (2 curvature)
-            if start.slope**2 <= 0.5 * self.curvature * INTERCEPT_RELATIVE_GAP * start.value:
+            if is_best(start.value, start.slope, self.curvature):
                 return self.b, start.value
         best = best_tangent(*self.tangents(0.0))
         return best.x, best.value

@@ -100,6 +100,11 @@ def _straddle(f: Callable[[float], Tangent], b: float, radius: float) -> tuple[T
     return None
 
 
+def is_best(value: float, slope: float, curvature: float) -> bool:
+    """Whether a Newton step in the intercept would lower the risk by slope^2 / (2 curvature) of rounding."""
+    return slope**2 <= 0.5 * curvature * INTERCEPT_RELATIVE_GAP * value
+
+
 def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[float, float]:
     """The interval of best intercepts of a loss that is linear in each score but for kinks (square = 0).
 
