@@ -343,8 +343,8 @@ class RunState:
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         # a run that starts at w = 0 evaluates the reference point by its first iterate
-        at_zero = not self.obj.n_intercepts and not bool(namespace(it.w).any(it.w != 0))
-        if not self.trace and it.exact_value and at_zero:
+        may_be_zero = not self.trace and it.exact_value and not self.obj.n_intercepts
+        if may_be_zero and not bool(namespace(it.w).any(it.w != 0)):
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
         if not self.unverified:

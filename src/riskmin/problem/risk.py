@@ -34,7 +34,7 @@ from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
 from riskmin.problem.intercept.solve import best_interval, is_best
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
-from riskmin.problem.oracle import Cursor, Oracle
+from riskmin.problem.objective import Cursor, Oracle
 
 MAX_CACHE_REBUILDS = 20
 """Rebuild lost cached scores at most this many times in a row for one reduction before giving up."""

@@ -111,9 +111,11 @@ def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[floa
     A search may find any point of it, while its ends depend on the data alone. An end at infinity is
     replaced by the other one.
     """
-    # the slope of row i in b is c_i lower_i, 0 from its first kink on, and c_i upper_i from its last kink on
-    kinks = np.concatenate([rows.shift - rows.epsilon - z, rows.shift + rows.epsilon - z])
-    jumps = np.concatenate([-c * rows.lower, c * rows.upper])
+    # the slope of row i in b jumps from c_i lower_i to c_i upper_i; with epsilon, it is 0 between two kinks
+    kinks, jumps = rows.shift - z, c * (rows.upper - rows.lower)
+    if rows.epsilon:
+        kinks = np.concatenate([kinks - rows.epsilon, kinks + rows.epsilon])
+        jumps = np.concatenate([-c * rows.lower, c * rows.upper])
     order = np.argsort(kinks)
     # the slope of the risk beyond each kink
     slopes = float(c @ rows.lower) + np.cumsum(jumps[order])
