@@ -288,7 +288,7 @@ class Risk(Oracle):
         del recent[: -max(min(self.MAX_RECENT_MINIMA, self.MAX_RECENT_ENTRIES // len(w)), 1)]
 
     def best_intercept(self, w: Array) -> Any:
-        """The best intercept for w, the midpoint if an interval is; 0.0 if b is part of w, or not fitted."""
+        """The best intercept for w, see `minimum`; 0.0 if b is part of w, or not fitted."""
         return self.intercept.best(self, w)[0]
 
     def with_zero_intercept(self) -> Risk:
