@@ -24,7 +24,7 @@ from riskmin.core.signals import deferred_termination, ignore_interrupts
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.run import Callback, Limits, RunState
 from riskmin.executors.base import blas_threads_of, coordination_of
-from riskmin.problem.convexity import check, is_foreign, monitor_for
+from riskmin.problem.convexity import check, is_builtin, is_foreign, monitor_for
 from riskmin.problem.objective import CallCounter, Objective, starting_point
 from riskmin.problem.preconditioning import PreconditionedProblem, preconditioner
 from riskmin.solvers import Auto, get_solver
@@ -156,8 +156,10 @@ def _minimize(
     state = RunState(obj, checked, coordination, problem, started_at=started_at)
     w0 = starting_point(obj, w0)
     # riskmin's own losses and regularizers are convex: its tests check them
-    check(obj.risk, obj.reg, w0)
-    if is_foreign(obj.risk):
+    foreign = is_foreign(obj.risk)
+    if foreign or not is_builtin(obj.reg.penalized_part):
+        check(obj.risk, obj.reg, w0)
+    if foreign:
         state.watch = monitor_for(obj, w0)
     # solvers work on problem.obj, the driver evaluates problem.original
     selected, reason = get_solver(solver), ""
