@@ -128,7 +128,13 @@ def _of_blocks(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
         share = c[rows] / weight
         mean = share @ block
         deviation = block - mean
-        yield ColumnMoments(weight, mean, share @ (deviation * deviation), block.min(0), block.max(0))
+        yield ColumnMoments(weight, mean, share @ (deviation * deviation), *_extremes(block))
+
+
+def _extremes(rows: NDArray) -> tuple[NDArray, NDArray]:
+    """The least and the largest entry of each column; by contiguous columns, if rows are short."""
+    columns, axis = (np.ascontiguousarray(rows.T), 1) if len(rows) > rows.shape[1] else (rows, 0)
+    return columns.min(axis), columns.max(axis)
 
 
 def _of_foreign(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
@@ -256,7 +262,7 @@ def shard_sample_moments(shard: Shard, share: float) -> ColumnMoments | None:
             mean[part] = c @ relative
             relative -= mean[part]
             variance[part] = c @ np.square(relative, out=relative)
-        return ColumnMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
+        return ColumnMoments(n, rows[0] + mean, variance, *_extremes(rows))
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)
