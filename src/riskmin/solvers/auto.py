@@ -298,7 +298,7 @@ FALLBACK_RULES = (
     # the number of its steps hardly depends on the sizes of the columns
     Rule(
         "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
-        lambda f: not f.quadratic and (f.interior_point or (f.smooth and f.interior_point_multi_output)),
+        lambda f: f.interior_point or (f.smooth and f.interior_point_multi_output),
         InteriorPoint(),
         "",
     ),

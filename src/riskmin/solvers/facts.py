@@ -224,7 +224,9 @@ class Facts:
     @cached_property
     def interior_point_multi_output(self) -> bool:
         """Whether the interior-point method supports the loss of several outputs, smoothed if necessary."""
-        if not self.multi_output or self.risk.rows is None or rows_exceed_memory(self.risk.rows):
+        if self.quadratic or not self.multi_output or self.risk.rows is None:
+            return False
+        if rows_exceed_memory(self.risk.rows):
             return False
         solver: Any = InteriorPoint() if self.smooth else Smoothing(InteriorPoint())
         return solver.supports(self.obj) is None
