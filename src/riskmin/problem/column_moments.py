@@ -20,7 +20,6 @@ from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, 
 from riskmin.core import NDArray, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import QUICK_FUNCTIONS, Executor, row_ends
-from riskmin.problem.risk import Risk
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
@@ -197,19 +196,15 @@ def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
 
 
 # ---------------------------------------------------------------- of a sample of the rows
+def is_linear(risk: Any) -> bool:
+    """Whether the scores of a risk are linear in the rows of a matrix."""
+    return risk.linear_map is not None and risk.loss.task != "tagging"
+
+
 def sampled_moments(risk: Any) -> ColumnMoments | None:
-    """The moments of a sample of the rows of a linear risk; None for any other risk."""
-    inner = linear_part(risk)
-    return None if inner is None else moments_of_sample(inner)
-
-
-def linear_part(risk: Any) -> Risk | None:
-    """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
-
-
-def moments_of_sample(risk: Risk) -> ColumnMoments | None:
     """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
+    if not is_linear(risk):
+        return None
     try:
         n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
         # entries per row; of sparse rows, a quarter is counted, so that their sample is 4 times as large
@@ -285,4 +280,5 @@ def _sparse_moments(rows: Any, c: NDArray) -> ColumnMoments:
     # a difference this small is rounding error: a constant column has variance zero
     constant = variance <= 1e-12 * square
     variance = np.where(constant, 0.0, variance)
+    # minimum and maximum only tell whether a column is constant
     return ColumnMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

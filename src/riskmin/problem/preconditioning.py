@@ -30,7 +30,7 @@ from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
-from riskmin.problem.column_moments import linear_part, moments_of_sample
+from riskmin.problem.column_moments import is_linear, sampled_moments
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import with_scaled_variables
@@ -323,14 +323,14 @@ class PreconditionedProblem:
 # ---------------------------------------------------------------- choosing the change of variables
 def preconditioner(obj: Objective) -> Preconditioner | None:
     """The change of variables for a problem; None if its columns are centered and of similar sizes."""
-    risk = linear_part(obj.risk)
-    if risk is None:
+    risk: Any = obj.risk
+    if not is_linear(risk):
         return None
     # more sparse columns than this are taken for words or similar features
     same_unit = (
         risk.row_metadata is not None and risk.row_metadata.sparse and risk.row_metadata.shape[1] > 2**15
     )
-    moments = None if same_unit else moments_of_sample(risk)
+    moments = None if same_unit else sampled_moments(risk)
     if moments is None:
         return _undoing(obj, risk)
     entries = risk.row_metadata.nnz if risk.row_metadata is not None else LIMITS.cheap_copy_entries + 1
