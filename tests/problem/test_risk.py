@@ -296,7 +296,7 @@ def test_flat_minima_have_valid_cuts(loss):
 def test_the_best_intercept_is_the_midpoint_of_the_best_ones(loss):
     """Against all kinks, which are multiples of 1/2 for whole numbers; rows of weight zero have none."""
     rng, grid = np.random.default_rng(9), np.arange(-20.0, 20.5, 0.5)
-    for n, n_shards in ((4, 1), (8, 2), (12, 3)):
+    for n, n_shards in ((4, 1), (8, 2), (12, 3), (40_000, 1)):
         X, y = rng.integers(-2, 3, (n, 2)).astype(float), np.resize([1.0, -1.0], n)
         weights = np.append(np.ones(n - 1), 0.0)
         risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True, n_shards=n_shards)
