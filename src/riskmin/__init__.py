@@ -60,7 +60,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.problem.kernel.rkhs import kernel_risk as kernel_risk
     from riskmin.problem.linear_risk import linear_risk as linear_risk
     from riskmin.problem.objective import Objective as Objective
-    from riskmin.problem.oracle import Oracle as Oracle
+    from riskmin.problem.objective import Oracle as Oracle
     from riskmin.problem.risk import Risk as Risk
     from riskmin.problem.structured import Structured as Structured
     from riskmin.regularizers import *  # noqa: F403
@@ -105,8 +105,7 @@ _NAMES_OF_MODULE = {
     "riskmin.problem.kernel.mercer": "DotProduct Polynomial Rbf",
     "riskmin.problem.kernel.rkhs": "kernel_risk",
     "riskmin.problem.linear_risk": "linear_risk",
-    "riskmin.problem.objective": "Objective",
-    "riskmin.problem.oracle": "Oracle",
+    "riskmin.problem.objective": "Objective Oracle",
     "riskmin.problem.risk": "Risk",
     "riskmin.problem.structured": "Structured",
     "riskmin.regularizers": "Equality Quadratic REGULARIZERS get_regularizer register_regularizer",

@@ -21,8 +21,7 @@ import riskmin as rm
 from helpers import Problem, doze, name_of, problem, shards, size, spin, ticking_clock
 from riskmin.core import deadline
 from riskmin.core.deadline import OutOfTime, TimeLimit, check, chunk_ranges, interruptible_call
-from riskmin.executors.base import SerialExecutor
-from riskmin.executors.coordination import Coordination
+from riskmin.executors.base import Coordination, SerialExecutor
 from solver_cases import REGISTERED
 
 

@@ -272,6 +272,23 @@ def test_flat_minima_have_valid_cuts(loss):
     assert risk(np.zeros(2))[0] <= 1
 
 
+@pytest.mark.parametrize(
+    "loss", [rm.Hinge(), rm.Absolute(), rm.Quantile(level=0.25), rm.EpsilonInsensitive(epsilon=0.5)], ids=repr
+)
+def test_the_best_intercept_is_the_midpoint_of_the_best_ones(loss):
+    """Against all kinks, which are multiples of 1/2 for whole numbers; rows of weight zero have none."""
+    rng, grid = np.random.default_rng(9), np.arange(-20.0, 20.5, 0.5)
+    for n, n_shards in ((4, 1), (8, 2), (12, 3), (40_000, 1)):
+        X, y = rng.integers(-2, 3, (n, 2)).astype(float), np.resize([1.0, -1.0], n)
+        weights = np.append(np.ones(n - 1), 0.0)
+        risk = rm.linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True, n_shards=n_shards)
+        for w in rng.integers(-2, 3, (6, 2)).astype(float):
+            c = weights / weights.sum()
+            values = np.array([float(loss.value_grad(X @ w + b, y, c)[0]) for b in grid])
+            best = grid[values <= values.min() + 1e-12]
+            assert risk.best_intercept(w) == pytest.approx(0.5 * (best[0] + best[-1]), abs=1e-12)
+
+
 def test_the_intercept_does_not_depend_on_earlier_calls():
     fresh, risk = (make(rm.Logistic(), intercept=True) for _ in range(2))
     for scale in (1e3, 1e-3, 1.0):

@@ -1,7 +1,7 @@
 """The interfaces of matrices, linear maps and solvers, and the adapter of a user's own solver.
 
 Losses, regularizers, executors and risks have abstract bases in their rooms: `losses.base.Loss`,
-`regularizers.base.Regularizer`, `executors.base.Executor` and `problem.oracle.Oracle`.
+`regularizers.base.Regularizer`, `executors.base.Executor` and `problem.objective.Oracle`.
 """
 
 from __future__ import annotations

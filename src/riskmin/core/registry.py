@@ -105,6 +105,8 @@ class Registry(dict[str, Any]):
         trust : collection of str, optional
             The modules and packages that may be imported. None, for a text that a user gave: all of them.
         """
+        if text in self:
+            return self[text]
         name, _, rest = (part.strip() for part in text.partition(":"))
         kind, _, after = rest.partition(",")
         is_path = name not in self and names_class(text)

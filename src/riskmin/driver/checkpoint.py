@@ -16,7 +16,7 @@ import numpy as np
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, Cut, Evaluation, NDArray, Solver
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
-from riskmin.executors.coordination import coordination_of
+from riskmin.executors.base import coordination_of
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import loss_of
 from riskmin.solvers.state_checks import check_state

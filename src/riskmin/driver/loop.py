@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from riskmin.core.deadline import OutOfTime, TimeLimit
 from riskmin.core.signals import deferred_termination, ignore_interrupts
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.run import Callback, Limits, RunState
-from riskmin.executors.coordination import blas_threads_of, coordination_of
-from riskmin.problem.convexity import check, is_foreign, monitor_for
+from riskmin.executors.base import blas_threads_of, coordination_of
+from riskmin.problem.convexity import check, is_builtin, is_foreign, monitor_for
 from riskmin.problem.objective import CallCounter, Objective, starting_point
 from riskmin.problem.preconditioning import PreconditionedProblem, preconditioner
 from riskmin.solvers import Auto, get_solver
@@ -98,27 +99,34 @@ def minimize(
     # the counter is replaced, so that each run counts its calls from zero
     started_at, objective = time.perf_counter(), replace(objective, count=CallCounter())
     single_process = coordination_of(objective.risk).single_process
-    try:
-        problem = TimeLimit(started_at + max_seconds if single_process else math.inf).call(
-            precondition, objective
-        )
-    except OutOfTime:
-        # no time is left for iterations either: go on without a preconditioner
-        problem = PreconditionedProblem.from_objective(objective, None)
     saved_in = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
-    with deferred_termination(saved_in is not None and single_process):
-        return minimize_preconditioned(problem, solver, w0, limits, callback, saved_in, started_at)
+    with _controlled(objective.risk):
+        limit = TimeLimit(started_at + max_seconds if single_process else math.inf)
+        try:
+            problem = limit.call(_precondition, objective)
+        except OutOfTime:
+            # no time is left for iterations either: go on without a preconditioner
+            problem = PreconditionedProblem.from_objective(objective, None)
+        with deferred_termination(saved_in is not None and single_process):
+            return _minimize(problem, solver, w0, limits, callback, saved_in, started_at)
+
+
+@contextlib.contextmanager
+def _controlled(risk: Any) -> Iterator[None]:
+    """All processes of a run leave the block in the same way, and BLAS uses one thread per worker in it."""
+    with coordination_of(risk).synchronized(), blas_thread_limit(blas_threads_of(risk)):
+        yield
 
 
 def precondition(objective: Objective) -> PreconditionedProblem:
     """Return the problem in preconditioned variables."""
-    risk = objective.risk
-    with (
-        coordination_of(risk).synchronized(),
-        blas_thread_limit(blas_threads_of(risk)),
-        np.errstate(over="ignore"),
-    ):
+    with _controlled(objective.risk):
+        return _precondition(objective)
+
+
+def _precondition(objective: Objective) -> PreconditionedProblem:
+    with np.errstate(over="ignore"):
         return PreconditionedProblem.from_objective(objective, preconditioner(objective))
 
 
@@ -128,37 +136,43 @@ def minimize_preconditioned(
     w0: Array | None,
     limits: dict[str, Any],
     callback: Callback | None = None,
-    checkpoint: Checkpoint | None = None,
-    started_at: float | None = None,
 ) -> Result:
     """Minimize the objective of a problem that is already preconditioned."""
-    started_at = time.perf_counter() if started_at is None else started_at
-    coordination = coordination_of(problem.original.risk)
-    with coordination.synchronized(), blas_thread_limit(blas_threads_of(problem.original.risk)):
-        state = RunState(
-            problem.original,
-            coordination.broadcast_from_root(lambda: Limits(**limits)),
-            coordination,
-            problem,
-            started_at=started_at,
-        )
-        w0 = starting_point(state.obj, w0)
-        # riskmin's own losses and regularizers are convex: its tests check them
-        check(state.obj.risk, state.obj.reg, w0)
-        if is_foreign(state.obj.risk):
-            state.watch = monitor_for(state.obj, w0)
-        # solvers work on problem.obj, the driver evaluates problem.original
-        selected, reason = get_solver(solver), ""
-        if isinstance(selected, Auto):
-            selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
-        if checkpoint is not None:
-            coordination.on_root(checkpoint.check)
-        # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
-        with np.errstate(over="ignore", invalid="ignore"):
-            status = _drive(state, problem, selected, w0, callback, checkpoint, bool(reason))
-            # J(0) may be below J of every iterate, for example if the run was stopped early
-            with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
-                state.use_origin_if_better()
+    with _controlled(problem.original.risk):
+        return _minimize(problem, solver, w0, limits, callback, None, time.perf_counter())
+
+
+def _minimize(
+    problem: PreconditionedProblem,
+    solver: Solver | str | None,
+    w0: Array | None,
+    limits: dict[str, Any],
+    callback: Callback | None,
+    checkpoint: Checkpoint | None,
+    started_at: float,
+) -> Result:
+    obj, coordination = problem.original, coordination_of(problem.original.risk)
+    checked = coordination.broadcast_from_root(lambda: Limits(**limits))
+    state = RunState(obj, checked, coordination, problem, started_at=started_at)
+    w0 = starting_point(obj, w0)
+    # riskmin's own losses and regularizers are convex: its tests check them
+    foreign = is_foreign(obj.risk)
+    if foreign or not is_builtin(obj.reg.penalized_part):
+        check(obj.risk, obj.reg, w0)
+    if foreign:
+        state.watch = monitor_for(obj, w0)
+    # solvers work on problem.obj, the driver evaluates problem.original
+    selected, reason = get_solver(solver), ""
+    if isinstance(selected, Auto):
+        selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
+    if checkpoint is not None:
+        coordination.on_root(checkpoint.check)
+    # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
+    with np.errstate(over="ignore", invalid="ignore"):
+        status = _drive(state, problem, selected, w0, callback, checkpoint, bool(reason))
+        # J(0) may be below J of every iterate, for example if the run was stopped early
+        with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
+            state.use_origin_if_better()
     assert state.cut is not None
     description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
     description = "; ".join([description, *state.obj.count.failures])

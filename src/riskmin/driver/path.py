@@ -19,8 +19,7 @@ from riskmin.core.records import bounds_row
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
 from riskmin.problem.linear_risk import linear_risk
-from riskmin.problem.objective import CallCounter, Objective
-from riskmin.problem.oracle import Oracle, as_oracle
+from riskmin.problem.objective import CallCounter, Objective, Oracle, as_oracle
 from riskmin.problem.preconditioning import PreconditionedProblem
 from riskmin.regularizers import L2
 from riskmin.regularizers.base import Regularizer

@@ -17,7 +17,7 @@ from riskmin.core.persist import FileError
 from riskmin.core.records import bounds_row
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.fingerprint import fingerprint, probe
-from riskmin.executors.coordination import Coordination
+from riskmin.executors.base import Coordination
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
 from riskmin.problem.intercept.explicit import with_best_intercepts
@@ -258,13 +258,14 @@ class RunState:
     def _reduce_to_value(self) -> None:
         """Check that the bound is below J, up to rounding, by which it is reduced."""
         assert self.cut is not None
-        # in columns of very different units, rounding may be most of a bound: estimate it
-        if self._bound_exceeds_value() and self.watch is None and self.cuts_valid:
-            self.lower, _, _ = self._lower_with_rounding(self.cut)
         if self._bound_exceeds_value():
-            self.cuts_valid = False
-            if self.watch is not None:
-                self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
+            # in columns of very different units, rounding may be most of a bound: estimate it
+            if self.watch is None and self.cuts_valid:
+                self.lower, _, _ = self._lower_with_rounding(self.cut)
+            if self._bound_exceeds_value():
+                self.cuts_valid = False
+                if self.watch is not None:
+                    self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
         if self.refutation or not self.cuts_valid:
             self.cut, self.lower, self.cuts_valid = Cut(0.0 * self.cut.a, 0.0), 0.0, False
         # a bound slightly above J is rounding: report one below J, and remember the difference
@@ -298,9 +299,13 @@ class RunState:
         the other, for the point and for the cut.
         """
         limit = TimeLimit(time.perf_counter() + seconds)
-        recompute = self.obj.reg.recompute if self.obj.reg.halves else None
-        # prox with step 0 is the projection onto the domain
-        w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
+        reg = self.obj.reg
+        recompute = reg.recompute if reg.halves else None
+        if recompute is not None:
+            w = limit.call(recompute, self.w)
+        else:
+            # prox with step 0 is the projection onto the domain: all w, of a quadratic form
+            w = self.w if self.obj.has_inverse_metric else reg.prox(self.w, 0.0)
         cut = None
         if self.cut is not None and self.obj.risk.value_is_cheaper(self.near):
             value = limit.call(self.obj.value_near, w, self.near)
@@ -338,8 +343,8 @@ class RunState:
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         # a run that starts at w = 0 evaluates the reference point by its first iterate
-        at_zero = not self.obj.n_intercepts and not bool(namespace(it.w).any(it.w != 0))
-        if not self.trace and it.exact_value and at_zero:
+        may_be_zero = not self.trace and it.exact_value and not self.obj.n_intercepts
+        if may_be_zero and not bool(namespace(it.w).any(it.w != 0)):
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
         if not self.unverified:
@@ -356,7 +361,7 @@ class RunState:
             self.finalize_within_grace()
         elif status is not None:
             self.finalize()
-        return self.status()
+        return None if status is None else self.status()
 
     def next_iterate(self, iterates: Iterator[Iterate]) -> Iterate | None:
         """Return the next iterate; None at the end, or if a solver fails on a state from a file."""

@@ -22,7 +22,7 @@ from riskmin.executors import as_backend
 
 def is_gpu_rows(X: Any) -> bool:
     """Whether X is an array or a sparse matrix of torch or CuPy on a GPU."""
-    return is_gpu_sparse(X) or (is_foreign(X) and is_on_gpu(X))
+    return not isinstance(X, np.ndarray) and (is_gpu_sparse(X) or (is_foreign(X) and is_on_gpu(X)))
 
 
 def on_host(a: Any) -> Any:

@@ -9,9 +9,11 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +22,49 @@ from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, 
 from riskmin.core import NDArray, Shard, has_method
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
 from riskmin.core.messages import one_line
-from riskmin.executors.coordination import Coordination
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------- processes that agree
+class Coordination:
+    """The processes that run the same program; all of them call each of these methods, in the same order.
+
+    Decisions that depend on clocks, files or the user must be the same in all processes (ranks) of a run: one
+    decides, and broadcasts its decision to the others. The defaults are those of a single process.
+    """
+
+    single_process: bool = True
+    is_root: bool = True
+    """Whether this process is the one that prints and writes files."""
+
+    def broadcast_from_root(self, f: Callable[[], T]) -> T:
+        """Call f in every process and return the root's result in all; an error of one is raised in all."""
+        return f()
+
+    def on_root(self, f: Callable[[], T]) -> T:
+        """Call f in the root only, for instance to write a file, and return its result in all processes."""
+        return f()
+
+    def synchronized(self) -> AbstractContextManager[None]:
+        """Block that all processes leave in the same way: an error or Ctrl-C in one is raised in all."""
+        return nullcontext()
+
+
+def coordination_of(risk: Any) -> Coordination:
+    """Return the coordination of a risk: that of its executor, or that of a single process."""
+    executor = risk.executor
+    return Coordination() if executor is None else executor.coordination
+
+
+def blas_threads_of(risk: Any) -> int | None:
+    """Return the number of BLAS threads during a fit of a risk; None if it has no executor.
+
+    One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
+    of workers would change the rounding of sums, and results would differ in their last bits.
+    """
+    executor = risk.executor
+    return None if executor is None else executor.blas_threads
 
 
 # ---------------------------------------------------------------- sums in order
@@ -129,8 +173,7 @@ QUICK_FUNCTIONS.add(shard_length)
 
 def row_ends(executor: Executor) -> list[int]:
     """Return the row numbers at which the shards begin, and the number of rows."""
-    ends: list[int] = np.cumsum([0, *executor.map(shard_length)]).tolist()
-    return ends
+    return list(accumulate(executor.map(shard_length), initial=0))
 
 
 # ---------------------------------------------------------------- executors
@@ -196,9 +239,13 @@ class Executor(ABC):
 
         `work` is the number of elementary operations of all items, and `memory` the numbers for each thread.
         """
-        own = thread_memory(memory)
+        own, new_progress = thread_memory(memory), items().new_progress
+        if work <= MAX_KERNEL_OPERATIONS:
+            check()
+            loop(new_progress(0, n_items), own, *args)
+            return
         for part in check_each(parts_in_time(n_items, work, 1)):
-            loop(items().new_progress(part.start, part.stop), own, *args)
+            loop(new_progress(part.start, part.stop), own, *args)
 
     def total(self, arrays: Sequence[Any]) -> Any:
         """Return the sum of arrays of this process, added in order."""
@@ -227,10 +274,10 @@ class SerialExecutor(Executor):
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k]."""
-        todo = call_arguments(len(self.shards), args, each)
-        if len(todo) == len(self.shards) == 1:
+        if len(self.shards) == 1 and len(each) <= 1:
             check()
-            return [f(self.shards[0], *todo[0])]
+            return [f(self.shards[0], *args, *each)]
+        todo = call_arguments(len(self.shards), args, each)
         return [f(s, *a) for s, a in check_each(zip(self.shards, todo, strict=True))]
 
 

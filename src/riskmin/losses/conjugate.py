@@ -252,13 +252,12 @@ def power_conjugate_derivative(a: Array, p: float) -> Array:
 
 def margin_bounds(y: Array, largest: float = 1.0) -> tuple[Array, Array]:
     """Return the domain of u for a loss of the margin: -largest <= y u <= 0, as (lower, upper)."""
-    xp = namespace(y)
-    zero = xp.zeros_like(y)
+    xp, positive, zero = namespace(y), y > 0, y - y
     # l(z, y) = f(y z) with f nonincreasing: the derivative u has the sign of -y
-    return xp.where(y > 0, -largest + zero, zero), xp.where(y > 0, zero, largest + zero)
+    return xp.where(positive, zero - largest, zero), xp.where(positive, zero, zero + largest)
 
 
 def symmetric_bounds(y: Array, largest: float) -> tuple[Array, Array]:
     """Return the domain -largest <= u <= largest, as (lower, upper)."""
-    zero = namespace(y).zeros_like(y)
+    zero = y - y
     return zero - largest, zero + largest

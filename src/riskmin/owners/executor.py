@@ -49,11 +49,11 @@ from riskmin.owners.wire.replies import (
     checked_opening,
     checked_status,
 )
-from riskmin.problem.column_moments import ColumnMoments, SampleMoments
+from riskmin.problem.column_moments import ColumnMoments
 from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
 
-RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": SampleMoments}
+RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": ColumnMoments}
 """Operations whose results are records: None where an owner has none."""
 SINGLE = {"cache_scores", "advance"}
 """Operations whose result is one number."""

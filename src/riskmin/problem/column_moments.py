@@ -20,7 +20,6 @@ from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, 
 from riskmin.core import NDArray, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import QUICK_FUNCTIONS, Executor, row_ends
-from riskmin.problem.risk import Risk
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
@@ -128,7 +127,13 @@ def _of_blocks(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
         share = c[rows] / weight
         mean = share @ block
         deviation = block - mean
-        yield ColumnMoments(weight, mean, share @ (deviation * deviation), block.min(0), block.max(0))
+        yield ColumnMoments(weight, mean, share @ (deviation * deviation), *_extremes(block))
+
+
+def _extremes(rows: NDArray) -> tuple[NDArray, NDArray]:
+    """The least and the largest entry of each column; by contiguous columns, if rows are short."""
+    columns, axis = (np.ascontiguousarray(rows.T), 1) if len(rows) > rows.shape[1] else (rows, 0)
+    return columns.min(axis), columns.max(axis)
 
 
 def _of_foreign(X: Any, c: NDArray) -> Iterator[ColumnMoments]:
@@ -191,32 +196,15 @@ def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
 
 
 # ---------------------------------------------------------------- of a sample of the rows
-class SampleMoments(NamedTuple):
-    """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
-
-    For sparse columns, minimum and maximum only tell whether they are equal: whether the column is constant.
-    """
-
-    n: float
-    mean: NDArray
-    variance: NDArray
-    minimum: NDArray
-    maximum: NDArray
+def is_linear(risk: Any) -> bool:
+    """Whether the scores of a risk are linear in the rows of a matrix."""
+    return risk.linear_map is not None and risk.loss.task != "tagging"
 
 
-def sampled_moments(risk: Any) -> SampleMoments | None:
-    """The moments of a sample of the rows of a linear risk; None for any other risk."""
-    inner = linear_part(risk)
-    return None if inner is None else moments_of_sample(inner)
-
-
-def linear_part(risk: Any) -> Risk | None:
-    """The risk whose scores are linear in the rows of a matrix; None for any other."""
-    return None if risk.linear_map is None or risk.loss.task == "tagging" else risk
-
-
-def moments_of_sample(risk: Risk) -> SampleMoments | None:
+def sampled_moments(risk: Any) -> ColumnMoments | None:
     """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
+    if not is_linear(risk):
+        return None
     try:
         n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
         # entries per row; of sparse rows, a quarter is counted, so that their sample is 4 times as large
@@ -232,18 +220,11 @@ def moments_of_sample(risk: Risk) -> SampleMoments | None:
         return None
     if any(part is None for part in parts):
         return None
-    parts = [part for part in parts if part.n]
-    if not parts:
-        return None
-    n = sum(part.n for part in parts)
-    # combine: the variance of all is the mean variance plus the variance of the means
-    mean = sum(part.n / n * part.mean for part in parts)
-    variance = sum(part.n / n * (part.variance + (part.mean - mean) ** 2) for part in parts)
-    least = np.min([part.minimum for part in parts], axis=0)
-    return SampleMoments(n, mean, variance, least, np.max([part.maximum for part in parts], axis=0))
+    weighted = [part for part in parts if part.weight]
+    return reduce(ColumnMoments.combined_with, weighted) if weighted else None
 
 
-def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
+def shard_sample_moments(shard: Shard, share: float) -> ColumnMoments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
     X = shard.X.features
     if not X.is_stored:
@@ -258,10 +239,10 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
         c = to_numpy(shard.c)
         # every m-th row of positive weight, for m = 1 / share
         rows_used = np.flatnonzero(c > 0)[::step]
-        weights = c[rows_used]
+        weights = c if len(rows_used) == len(c) else c[rows_used]
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
-        return SampleMoments(0.0, zero, zero, zero, zero)
+        return ColumnMoments(0.0, zero, zero, zero, zero)
     rows = X.sample(rows_used)
     n = float(weights.sum())
     with np.errstate(over="ignore", invalid="ignore"):
@@ -276,13 +257,13 @@ def shard_sample_moments(shard: Shard, share: float) -> SampleMoments | None:
             mean[part] = c @ relative
             relative -= mean[part]
             variance[part] = c @ np.square(relative, out=relative)
-        return SampleMoments(n, rows[0] + mean, variance, rows.min(0), rows.max(0))
+        return ColumnMoments(n, rows[0] + mean, variance, *_extremes(rows))
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)
 
 
-def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
+def _sparse_moments(rows: Any, c: NDArray) -> ColumnMoments:
     """The moments of sparse rows with weights c; zero for columns of < 5 entries, whose size is unknown."""
     n, p = float(c.sum()), rows.shape[1]
     lengths = np.diff(rows.indptr)
@@ -299,4 +280,5 @@ def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
     # a difference this small is rounding error: a constant column has variance zero
     constant = variance <= 1e-12 * square
     variance = np.where(constant, 0.0, variance)
-    return SampleMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))
+    # minimum and maximum only tell whether a column is constant
+    return ColumnMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

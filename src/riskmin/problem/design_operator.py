@@ -76,6 +76,8 @@ class DesignOperator:
         self.range_ends = even_ends(self.shape[0], max(n_ranges, 1))
         """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
         self.row_ranges = [slice(i, j) for i, j in pairwise(self.range_ends.tolist())]
+        self._row_work = float(self.ROW_OPERATIONS * self.shape[0] * risk.linear_map.columns)
+        """Elementary operations of an evaluation of the loss of all rows."""
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
@@ -228,11 +230,6 @@ class DesignOperator:
     ROW_OPERATIONS = 4
     """Elementary operations of one row: its loss takes about as long as four entries of a pass over X."""
 
-    @property
-    def _row_work(self) -> float:
-        """Elementary operations of an evaluation of the loss of all rows."""
-        return float(self.ROW_OPERATIONS * self.shape[0] * self.risk.linear_map.columns)
-
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on each range of rows, in parallel if the executor has threads."""
         return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
@@ -245,7 +242,7 @@ class DesignOperator:
         """The sums over all rows of a compiled loop that sets out[k], its last argument, for range k."""
         out = np.empty((len(self.row_ranges), n_sums))
         self.run_ranges(kernel, *args, out)
-        total: NDArray = out.sum(axis=0)
+        total: NDArray = out[0] if len(out) == 1 else out.sum(axis=0)
         return total
 
     def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:

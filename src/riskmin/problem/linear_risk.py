@@ -115,7 +115,7 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     size = X.nnz
     # a shard adds p numbers per output to the gradient: it needs several entries per column
     entries_per_shard = (4 if columns == 1 else 16) * max(X.shape[1], 1)
-    return int(np.clip(min(columns * size // LIMITS.shard_entries, size // entries_per_shard), 1, 64))
+    return min(max(min(columns * size // LIMITS.shard_entries, size // entries_per_shard), 1), 64)
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:

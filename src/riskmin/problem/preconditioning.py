@@ -30,7 +30,7 @@ from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
-from riskmin.problem.column_moments import linear_part, moments_of_sample
+from riskmin.problem.column_moments import is_linear, sampled_moments
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import with_scaled_variables
@@ -323,14 +323,14 @@ class PreconditionedProblem:
 # ---------------------------------------------------------------- choosing the change of variables
 def preconditioner(obj: Objective) -> Preconditioner | None:
     """The change of variables for a problem; None if its columns are centered and of similar sizes."""
-    risk = linear_part(obj.risk)
-    if risk is None:
+    risk: Any = obj.risk
+    if not is_linear(risk):
         return None
     # more sparse columns than this are taken for words or similar features
     same_unit = (
         risk.row_metadata is not None and risk.row_metadata.sparse and risk.row_metadata.shape[1] > 2**15
     )
-    moments = None if same_unit else moments_of_sample(risk)
+    moments = None if same_unit else sampled_moments(risk)
     if moments is None:
         return _undoing(obj, risk)
     entries = risk.row_metadata.nnz if risk.row_metadata is not None else LIMITS.cheap_copy_entries + 1
@@ -356,13 +356,17 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     # a column that is constant in the sample may be a rare indicator, of which that constant is no size
     if 0 < constant.sum() < len(size):
         size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
+    # only a larger ratio of column sizes is worth a copy of X
+    min_ratio = 8.0 if cheap else 100.0
+    # a penalty that is the same for all columns makes the ratio smaller, and rounding to powers of two at
+    # most twice as large
+    if reg.unweighted and not shift.any() and 0 < 2 * size.max() <= min_ratio * size.min():
+        return None
     scale = _scales(obj, size)
     known = size > 0
     if not known.all():  # columns of unknown size get the median scale
         scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
     ratio = float(scale.max() / scale.min())
-    # only a larger ratio of column sizes is worth a copy of X
-    min_ratio = 8.0 if cheap else 100.0
     if ratio <= min_ratio or with_scaled_variables(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     tree = risk.linear_map.node_tree

@@ -6,6 +6,7 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -31,8 +32,9 @@ from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss, try_trace
 from riskmin.problem.intercept.explicit import ConstantPredictionCuts
 from riskmin.problem.intercept.profile import InterceptProfile
+from riskmin.problem.intercept.solve import best_interval, is_best
 from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
-from riskmin.problem.oracle import Cursor, Oracle
+from riskmin.problem.objective import Cursor, Oracle
 
 MAX_CACHE_REBUILDS = 20
 """Rebuild lost cached scores at most this many times in a row for one reduction before giving up."""
@@ -238,16 +240,46 @@ class Risk(Oracle):
         return self.loss.smooth or self.executor.raises_values
 
     def minimum(self, w: Array, near: tuple[float, float] | None = None) -> tuple[float, float]:
-        """The b that is minimized out, the midpoint if an interval is best, and R(w, b); remembered.
+        """The b that is minimized out, and R(w, b); remembered.
 
-        `near` is an intercept near the best one, see `Iterate`.
+        `near` is an intercept near the best one, see `Iterate`. Where a loss of single rows is piecewise
+        linear, an interval of b may be best: then b is its midpoint.
         """
         found = self.cached_minimum(w)
+        if found is not None:
+            return found
+        if not self._any_minimum_serves:
+            found = self._midpoint(w)
+        elif near is not None:
+            found = self._known_minimum(w, *near)
         if found is None:
-            cursor: Any = self.cursor(w)
-            found = cursor.profile.best(near) if self._any_minimum_serves else cursor.profile.midpoint(near)
-            self._remember_minimum(w, *found)
+            cursor: Any = self.cursor(w)  # its search refers to it weakly
+            found = cursor.profile.best(near)
+        self._remember_minimum(w, *found)
         return found
+
+    def _known_minimum(self, w: Array, b: float, curvature: float) -> tuple[float, float] | None:
+        """Return b and R(w, b), by one pass and without a cursor, if b is best up to rounding; else None."""
+        if not self.loss.separable or self._compiled_loops is not None or not self.executor.can_gather:
+            return None
+        check_point(self.dim, w)
+        value, slope = self.executor.sum(shard_ops.value, self.loss, self.linear_map, w, b)
+        return (b, value) if is_best(value, slope, curvature) else None
+
+    def _midpoint(self, w: Array) -> tuple[float, float] | None:
+        """The midpoint b of the interval of best intercepts, and R(w, b); None if the loss has curvature.
+
+        The scores of all rows are gathered, 8 bytes each.
+        """
+        y, c = map(to_numpy, self.labels)
+        rows = self.loss.interval_conjugate(y) if self.loss.separable else None
+        if rows is None or rows.square:
+            return None
+        check_point(self.dim, w)
+        z = np.concatenate([to_numpy(z) for z in self.executor.map(shard_ops.scores, self.linear_map, w)])
+        b = 0.5 * sum(best_interval(rows, z, c))
+        value = float(self.loss.value_grad(z + b, y, c)[0])
+        return (b, value) if math.isfinite(value) else None  # the search raises beyond double precision
 
     def _remember_minimum(self, w: Array, b: float, value: float) -> None:
         """Store a minimizing b and R(w, b): of the points of a path, or of the last one if w is long."""
@@ -256,7 +288,7 @@ class Risk(Oracle):
         del recent[: -max(min(self.MAX_RECENT_MINIMA, self.MAX_RECENT_ENTRIES // len(w)), 1)]
 
     def best_intercept(self, w: Array) -> Any:
-        """The best intercept for w, the midpoint if an interval is; 0.0 if b is part of w, or not fitted."""
+        """The best intercept for w, see `minimum`; 0.0 if b is part of w, or not fitted."""
         return self.intercept.best(self, w)[0]
 
     def with_zero_intercept(self) -> Risk:

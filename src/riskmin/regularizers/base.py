@@ -36,6 +36,8 @@ class Regularizer(ABC):
     linear program."""
     diagonal: bool = False
     """Whether Omega is sum_j m_j w_j^2 / 2, with the weights m_j = `terms(w).square`."""
+    unweighted: bool = False
+    """Whether Omega is |w|^2 / 2, with the same weight 1 for all entries."""
     sum_of_absolutes: bool = False
     """Whether Omega is sum_j l_j |w_j| + m_j w_j^2 / 2 of all w, with the coefficients `terms(w)`."""
     can_be_bounded: bool = False
@@ -177,11 +179,6 @@ class Regularizer(ABC):
     def separable(self) -> bool:
         """Whether Omega is a sum over coordinates, with the coefficients `terms`."""
         return type(self).terms is not Regularizer.terms
-
-    @property
-    def unweighted(self) -> bool:
-        """Whether Omega is |w|^2 / 2, with the same weight 1 for all entries."""
-        return False
 
     def scaled(self, s: NDArray) -> Regularizer | None:
         """Return the same function of v = w / s, for s > 0; None if riskmin has no such class."""

@@ -40,6 +40,11 @@ class SeparableTerms(NamedTuple):
     lower: Any
     upper: Any
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether no coordinate has a bound: both are infinite numbers."""
+        return type(self.lower) is type(self.upper) is float and self.lower == -math.inf == -self.upper
+
 
 UNPENALIZED_SHARE = 1e-9
 """A factor of 0 counts as this share of the largest one, and as its square where weights are squared.
@@ -78,10 +83,11 @@ class Separable(ArrayDataclass, Regularizer):
     def value(self, w: Array) -> float:
         """Return Omega(w); infinite outside the box."""
         xp, t = namespace(w), self.terms(w)
-        # points outside by rounding errors count as inside
-        slack = self.DOMAIN_TOLERANCE * (1 + xp.abs(w))
-        if bool(xp.any(w < t.lower - slack)) or bool(xp.any(w > t.upper + slack)):
-            return math.inf
+        if not t.unbounded:
+            # points outside by rounding errors count as inside
+            slack = self.DOMAIN_TOLERANCE * (1 + xp.abs(w))
+            if bool(xp.any(w < t.lower - slack)) or bool(xp.any(w > t.upper + slack)):
+                return math.inf
         return float(xp.sum(t.absolute * xp.abs(w) + 0.5 * t.square * w * w))
 
     def slope(self, w: Array, d: Array) -> float:
@@ -168,6 +174,8 @@ def shrink(v: Array, threshold: Any) -> Array:
 
 def clip_to_box(w: Array, t: SeparableTerms) -> Array:
     """Return w, clipped to the bounds."""
+    if t.unbounded:
+        return w
     xp = namespace(w)
     zero = xp.zeros_like(w)
     return xp.minimum(xp.maximum(w, t.lower + zero), t.upper + zero)
@@ -198,11 +206,7 @@ class L2(Separable):
 
     def __post_init__(self) -> None:
         check_factors(self, UNPENALIZED_SHARE**2)
-
-    @property
-    def unweighted(self) -> bool:
-        """Whether all penalty factors are 1."""
-        return type(self.weights) is float and self.weights == 1.0
+        object.__setattr__(self, "unweighted", type(self.weights) is float and self.weights == 1.0)
 
     def terms(self, w: Array) -> SeparableTerms:
         return SeparableTerms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)

@@ -321,7 +321,7 @@ FALLBACK_RULES = (
     # Newton steps hardly depend on the sizes of the columns
     Rule(
         "`PairwiseHinge`, at most 2^17 pairs and 2^23 entries of their differences, `L2`",
-        lambda f: not f.smoothed_hessian and f.few_pairs,
+        lambda f: f.few_pairs and not f.smoothed_hessian,
         SeparableForm(NEWTON),
         "",
     ),
@@ -436,7 +436,7 @@ class Auto(Solver):
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         facts = Facts(obj)
-        if (same := SeparableProblem.from_objective(obj)) is not None:
+        if not facts.separable and (same := SeparableProblem.from_objective(obj)) is not None:
             # the same problem in another form, which has faster solvers
             inner, reason = self.with_fallbacks(same.obj, tol)
             solvers = tuple(SeparableForm(solver) for solver in inner.solvers)

@@ -10,8 +10,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray, Shard, UnsupportedProblem
 from riskmin.losses.base import Loss
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
-from riskmin.problem.objective import Objective
-from riskmin.problem.oracle import Oracle
+from riskmin.problem.objective import Objective, Oracle
 
 MAX_CUT_ENTRY = 1e100
 """Largest entry of a cut whose squares and sums stay finite in double precision."""

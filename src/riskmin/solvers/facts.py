@@ -32,10 +32,36 @@ from riskmin.solvers.transformed.separable_form import PairProblem
 class Facts:
     """What a rule of `Auto` may ask of an objective; each fact is computed once, when it is needed."""
 
+    loss: Loss | None
+    """The loss that the user chose; None for an oracle that has none."""
+    smooth: bool
+    """Whether the loss is declared smooth: methods for nonsmooth losses are valid for all."""
+    separable: bool
+    """Whether the loss is a sum over rows."""
+    multi_output: bool
+    """Whether there are several scores per row."""
+    kernel: bool
+    """Whether the model is one of a kernel."""
+    l2: bool
+    """Whether the regularizer is `L2`, and w has no explicit intercepts."""
+    l1: bool
+    """Whether the regularizer is `L1` or `Elastic`, with or without explicit intercepts."""
+    quadratic: bool
+    """Whether the regularizer is a squared norm (`L2`, `Quadratic`) of all entries of w."""
+    sparse: bool
+    """Whether X is sparse."""
+    direct = Newton.direct
+
     def __init__(self, obj: Objective) -> None:
         self.obj, self.risk, self.reg = obj, obj.risk, obj.reg
-        self.loss: Loss | None = loss_of(obj.risk)
-        self.direct = Newton.direct
+        self.loss = loss_of(obj.risk)
+        self.smooth = self.loss is not None and self.loss.smooth
+        self.separable = self.loss is None or self.loss.separable
+        self.multi_output = bool(obj.risk.multi_output)
+        reg, rows = obj.reg, obj.risk.row_metadata
+        self.kernel, self.l2, self.quadratic = reg.halves, reg.diagonal, reg.smooth and reg.quadratic
+        self.l1 = reg.penalized_part.sum_of_absolutes
+        self.sparse = rows is not None and rows.sparse
 
     # ------------------------------------------------------------ names, for reasons
     @property
@@ -49,21 +75,6 @@ class Facts:
         return type(self.reg.penalized_part).__name__
 
     # ------------------------------------------------------------ the loss
-    @property
-    def smooth(self) -> bool:
-        """Whether the loss is declared smooth: methods for nonsmooth losses are valid for all."""
-        return self.loss is not None and self.loss.smooth
-
-    @property
-    def multi_output(self) -> bool:
-        """Whether there are several scores per row."""
-        return bool(self.risk.multi_output)
-
-    @property
-    def separable(self) -> bool:
-        """Whether the loss is a sum over rows."""
-        return self.loss is None or self.loss.separable
-
     @cached_property
     def smoothable(self) -> bool:
         """Whether the loss of a linear model has a smoothed form."""
@@ -96,27 +107,6 @@ class Facts:
             and loss.has_hessian
         )
 
-    # ------------------------------------------------------------ the regularizer
-    @property
-    def kernel(self) -> bool:
-        """Whether the model is one of a kernel."""
-        return self.reg.halves
-
-    @property
-    def l2(self) -> bool:
-        """Whether the regularizer is `L2`, and w has no explicit intercepts."""
-        return self.reg.diagonal
-
-    @property
-    def l1(self) -> bool:
-        """Whether the regularizer is `L1` or `Elastic`, with or without explicit intercepts."""
-        return self.reg.penalized_part.sum_of_absolutes
-
-    @property
-    def quadratic(self) -> bool:
-        """Whether the regularizer is a squared norm (`L2`, `Quadratic`) of all entries of w."""
-        return self.reg.smooth and self.reg.quadratic
-
     @property
     def master_problem(self) -> bool:
         """Whether bundle methods have a master problem for the regularizer."""
@@ -138,11 +128,6 @@ class Facts:
     def local(self) -> bool:
         """Whether `rows` are there."""
         return self.rows is not None
-
-    @property
-    def sparse(self) -> bool:
-        """Whether X is sparse."""
-        return self.risk.row_metadata is not None and self.risk.row_metadata.sparse
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -239,7 +224,9 @@ class Facts:
     @cached_property
     def interior_point_multi_output(self) -> bool:
         """Whether the interior-point method supports the loss of several outputs, smoothed if necessary."""
-        if not self.multi_output or self.risk.rows is None or rows_exceed_memory(self.risk.rows):
+        if self.quadratic or not self.multi_output or self.risk.rows is None:
+            return False
+        if rows_exceed_memory(self.risk.rows):
             return False
         solver: Any = InteriorPoint() if self.smooth else Smoothing(InteriorPoint())
         return solver.supports(self.obj) is None
@@ -346,12 +333,12 @@ class Facts:
     @cached_property
     def tables(self) -> bool:
         """Whether the loss is a maximum over contingency tables, of few rows or columns."""
-        return ContingencyTables().supports(self.obj) is None
+        return not self.separable and ContingencyTables().supports(self.obj) is None
 
     @cached_property
     def few_pairs(self) -> bool:
         """Whether the loss is a sum over few pairs of rows."""
-        return PairProblem.pairs_of(self.obj) is not None
+        return not self.separable and PairProblem.pairs_of(self.obj) is not None
 
     @cached_property
     def large_lam(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -109,9 +109,8 @@ class Fallback(Solver):
 
     def summary(self, trace: list[dict[str, float]]) -> str:
         """The steps of each turn, as a sentence; empty if the first solver made all of them."""
-        turns: list[tuple[int, int]] = []
-        for k, rows in groupby(trace, lambda row: int(row.get("solver_index", 1)) - 1):
-            turns.append((k, len(list(rows))))
+        solvers = groupby([int(row.get("solver_index", 1)) - 1 for row in trace])
+        turns = [(k, len(list(rows))) for k, rows in solvers]
         if len(turns) < 2:
             return ""
         listed = ", then ".join(
@@ -199,12 +198,13 @@ def _failure(obj: Objective, best: _BestSoFar, solver: Solver, error: Exception)
 
 def _with_turn_info(it: Iterate, k: int, best: _BestSoFar) -> Iterate:
     """The iterate with the number of its solver, and a state that includes it and the best point."""
-    # a copy: the best point changes while the state may be saved later
-    inner, snapshot = it.state, replace(best)
+    # the best point changes, while the state may be saved later
+    inner, start, w, found = it.state, best.start, best.w, (best.value, best.lower, best.work)
 
     def state() -> dict[str, Array]:
         inner_arrays = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
-        return snapshot.state() | {"turn": np.array([float(k)])} | inner_arrays
+        own = {"start": start, "best": w, "found": np.array(found), "turn": np.array([float(k)])}
+        return own | inner_arrays
 
     return it._replace(info={**it.info, "solver_index": k + 1.0}, state=state)
 
@@ -251,10 +251,6 @@ class _BestSoFar:
         if better_bound := self.lower < lower <= self.value:
             self.lower = lower
         return better_point or better_bound
-
-    def state(self) -> dict[str, Array]:
-        numbers = np.array([self.value, self.lower, self.work])
-        return {"start": self.start, "best": self.w, "found": numbers}
 
 
 @dataclass

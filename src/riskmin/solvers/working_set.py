@@ -11,8 +11,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Evaluation, Iterate, NDArray, Solver
 from riskmin.problem.certificate import tangent
-from riskmin.problem.objective import Objective
-from riskmin.problem.oracle import Oracle
+from riskmin.problem.objective import Objective, Oracle
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.state_checks import check_state
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.core import Result
 from riskmin.estimators._common.standardize import column_name
-from riskmin.problem.column_moments import SampleMoments, sampled_moments
+from riskmin.problem.column_moments import ColumnMoments, sampled_moments
 from riskmin.problem.objective import Objective
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
@@ -83,7 +83,7 @@ def diagnose_run(objective: Objective, result: Result, given: Any) -> Convergenc
     return ConvergenceHints(off_center, badly_scaled, ratio, solver, reg.change_for_convergence)
 
 
-def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
+def ill_scaled(moments: ColumnMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
     """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
 
     Large and extreme mean a ratio above 10^4. At most three columns of each kind are returned, for a message,
@@ -93,7 +93,7 @@ def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
     --------
     >>> import numpy as np
     >>> mean, variance = np.array([0.0, 1e9, 0.0]), np.array([1.0, 4.0, 1e-12])
-    >>> off_center, badly_scaled, ratio = ill_scaled(SampleMoments(9, mean, variance, mean - 1, mean + 1))
+    >>> off_center, badly_scaled, ratio = ill_scaled(ColumnMoments(9, mean, variance, mean - 1, mean + 1))
     >>> [column.j for column in off_center], [column.j for column in badly_scaled], round(ratio)
     ([1], [2], 2000000)
     """

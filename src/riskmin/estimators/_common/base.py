@@ -20,7 +20,7 @@ from riskmin.core.messages import suggest_name
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators.gpu_rows import beside, on_host
+from riskmin.estimators.gpu_rows import beside, is_gpu_rows, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, FitTasks, with_fit_tasks
 from riskmin.regularizers import unpenalized_tail
@@ -413,7 +413,7 @@ class RowEstimator(LinearEstimator):
 
     def _keep_beside(self, X: Any) -> None:
         """Move the weights to the device of rows that are given on a GPU."""
-        for name in ("coef_", "intercept_"):
+        for name in ("coef_", "intercept_") if is_gpu_rows(X) else ():
             setattr(self, name, beside(vars(self)[name], X))
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:

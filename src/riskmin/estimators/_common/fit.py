@@ -47,7 +47,7 @@ from riskmin.estimators._common.trivial import TrivialModelWarning, describe_tri
 from riskmin.estimators.gpu_rows import moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors import Serial
-from riskmin.executors.coordination import coordination_of
+from riskmin.executors.base import coordination_of
 from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
@@ -135,7 +135,7 @@ def fit_linear(
     `row_weight` holds the weights without class weights and is used for standard deviations.
     """
     model._check_parameters()
-    resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
+    reg = resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
     # partitions of few rows in this process are one array, so that their fits have the same bits
     X = X.whole() if is_partitioned(X) and executor.is_local and can_merge_rows(X) else X
@@ -144,7 +144,8 @@ def fit_linear(
         data = merge_equal_rows(*data)
     risk = build_risk(model, data.X, data.rows, executor=executor, qid=qid)
     scaling = column_scaling(model, risk, data.rows.weight, data.row_weight)
-    objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
+    reg = resolve_regularizer(model, risk) if risk.multi_output else reg
+    objective = build_objective(model, risk, reg, scaling)
     start = _warm_start_point(model, objective)
     placed = PlacedRows(risk.executor) if is_partitioned(X) else X
 
@@ -274,11 +275,13 @@ def _in_single_precision(model: Any, objective: Objective, result: Result) -> Re
 def _has_learned(objective: Objective, result: Result, start: NDArray | None) -> bool:
     """Whether a run that started at w = 0, without explicit intercepts, has lowered J by more than half.
 
-    A run that ended by atol may have lowered what was only rounding.
+    Of classes, a tenth suffices: then w = 0 is not within tol. A run that ended by atol may have lowered what
+    was only rounding.
     """
     first, cold = result.trace[0]["value"], start is None and not objective.n_intercepts
+    share = 0.1 if objective.risk.loss is not None and objective.risk.loss.task == "classification" else 0.5
     return bool(
-        cold and result.criterion == "tol" and first - result.value > 0.5 * first and np.any(result.w)
+        cold and result.criterion == "tol" and first - result.value > share * first and np.any(result.w)
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray, Result
-from riskmin.executors.coordination import coordination_of
+from riskmin.executors.base import coordination_of
 from riskmin.problem.column_moments import column_moments
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk

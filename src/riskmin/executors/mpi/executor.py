@@ -16,8 +16,7 @@ import numpy as np
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, PartitionedMatrix
 from riskmin.core import NDArray, Shard
 from riskmin.core.messages import extra_hint
-from riskmin.executors.base import Backend, Executor, call_arguments, sum_arrays, sum_tuples
-from riskmin.executors.coordination import Coordination
+from riskmin.executors.base import Backend, Coordination, Executor, call_arguments, sum_arrays, sum_tuples
 from riskmin.executors.mpi.collective import Communicator, arguments_checksum
 
 T = TypeVar("T")

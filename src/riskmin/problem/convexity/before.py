@@ -13,7 +13,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import array_shape, as_array_like, namespace
 from riskmin.core import Array
-from riskmin.executors.coordination import coordination_of
+from riskmin.executors.base import coordination_of
 from riskmin.problem.convexity.owner import describe, is_builtin, is_foreign, loss_components
 from riskmin.problem.convexity.scores import (
     CHECK_SECONDS,
@@ -21,7 +21,6 @@ from riskmin.problem.convexity.scores import (
     check_scores,
     relative_tolerance,
 )
-from riskmin.problem.oracle import as_oracle
 
 GRADIENT_STEPS = (0.1, 1.0, 10.0)
 """Distances of test points along the negative gradient, in units of the step to where the tangent is zero."""
@@ -33,7 +32,6 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
     """Raise a ValueError if a user-defined loss, risk or regularizer violates what lower bounds rest on."""
     if not is_builtin(reg.penalized_part):
         _check_conjugate(reg.penalized_part, w0[: len(w0) - reg.n_unpenalized])
-    risk = as_oracle(risk)
     given = risk.source
     if not is_foreign(risk) or _last() is given:
         return

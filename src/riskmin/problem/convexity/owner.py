@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from riskmin.problem.oracle import Oracle
+if TYPE_CHECKING:
+    from riskmin.problem.objective import Oracle
 
 
 def is_builtin(thing: object) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
-from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP, bracket_intercept, refine_intercept
+from riskmin.problem.intercept.solve import bracket_intercept, is_best, refine_intercept
 
 if TYPE_CHECKING:
     from riskmin.problem.risk import ScoreCursor
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 class InterceptProfile:
     """The best intercepts b(w + t d) along the line of a cursor, each between two tangents in b."""
-
-    CONSTANT_RISK_SLOPE = 1e-11
-    """Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 
     def __init__(self, cursor: ScoreCursor) -> None:
         # weak: the cursor owns this search, and a cycle would keep the shards and their threads alive
@@ -55,31 +52,10 @@ class InterceptProfile:
         if near is not None:
             self.b, self.curvature = near
             start = self._tangent(0.0, self.b)
-            # a Newton step would decrease the risk by slope^2 / (2 curvature)
-            if start.slope**2 <= 0.5 * self.curvature * INTERCEPT_RELATIVE_GAP * start.value:
+            if is_best(start.value, start.slope, self.curvature):
                 return self.b, start.value
         best = best_tangent(*self.tangents(0.0))
         return best.x, best.value
-
-    def midpoint(self, near: tuple[float, float] | None = None) -> tuple[float, float]:
-        """The midpoint b of the interval of best intercepts of w, and R(w, b).
-
-        A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
-        its ends depend on the data alone.
-        """
-        if near is not None:
-            self.b, self.curvature = near
-        seen: list[Tangent] = []
-
-        def f(b: float) -> Tangent:
-            seen.append(self._tangent(0.0, b))
-            return seen[-1]
-
-        best = best_tangent(*refine_intercept(f, *self._bracket(f, self.b)))
-        left, right = (self._interval_end(f, seen, best, side) for side in (-1, +1))
-        b = 0.5 * (left + right)
-        known = [tangent.value for tangent in seen if tangent.x == b]
-        return b, known[0] if known else f(b).value
 
     def mixture(self, t: float) -> tuple[float, float, list[tuple[float, float]]]:
         """The least R(w + t d, b) found, how far the mixed cut lies below it, and the mixture of tangents.
@@ -111,36 +87,6 @@ class InterceptProfile:
         # recomputed scores differ in their last bits, and so may the slopes at nonsmooth points
         self.brackets = {} if scores_recomputed else {0.0: bracket}
         self.b = best_tangent(*bracket).x
-
-    def _interval_end(
-        self, f: Callable[[float], Tangent], seen: list[Tangent], best: Tangent, side: int
-    ) -> float:
-        """The end of the interval of best intercepts of w, on the side -1 or +1 of a known one.
-
-        Newton's method for R(w, b) = min R, started outside of the interval, is exact after a few
-        breakpoints.
-        """
-        # the nearest point outside that the search has seen; or one found by steps that grow by a factor of 4
-        outside = [tangent for tangent in seen if side * tangent.slope > self.CONSTANT_RISK_SLOPE]
-        tangent = min(outside, key=lambda each: side * each.x, default=best)
-        # breakpoints are about this far apart
-        rows, scale = self.cursor.risk.row_metadata, 1 + abs(best.x)
-        step = scale / (rows.shape[0] if rows is not None else 1e6)
-        while side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
-            if step > 1e12 * scale:
-                return best.x  # constant on this side: the interval has no end
-            tangent, step = f(best.x + side * step), 4 * step
-        # then Newton steps for R(w, b) = minimum: from outside, convexity keeps them outside
-        for _ in range(100):
-            x = tangent.x - (tangent.value - best.value) / tangent.slope
-            if side * (x - best.x) <= 0:
-                return best.x
-            if side * (tangent.x - x) <= 0:
-                break
-            tangent = f(x)
-            if side * tangent.slope <= self.CONSTANT_RISK_SLOPE:
-                break
-        return tangent.x
 
     def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
         """Two tangents in b that bracket the minimum of f; the search starts from b."""

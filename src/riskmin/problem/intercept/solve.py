@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+
+from riskmin.core import NDArray
 from riskmin.core.deadline import check_each
+from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import (
     NoMinimum,
@@ -19,6 +23,8 @@ from riskmin.numerics.univariate import (
 
 INTERCEPT_RELATIVE_GAP = 1e-12
 """Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
+CONSTANT_RISK_SLOPE = 1e-11
+"""Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 VANISHED_RISK_RATIO = 1e-60
 """A risk that falls to this share of its start before it rises has its minimum at infinity."""
 
@@ -92,6 +98,50 @@ def _straddle(f: Callable[[float], Tangent], b: float, radius: float) -> tuple[T
             return lo, hi
         radius *= 8
     return None
+
+
+def is_best(value: float, slope: float, curvature: float) -> bool:
+    """Whether a Newton step in the intercept would lower the risk by slope^2 / (2 curvature) of rounding."""
+    return slope**2 <= 0.5 * curvature * INTERCEPT_RELATIVE_GAP * value
+
+
+def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[float, float]:
+    """The interval of best intercepts of a loss that is linear in each score but for kinks (square = 0).
+
+    A search may find any point of it, while its ends depend on the data alone. An end at infinity is
+    replaced by the other one.
+    """
+    # the slope of row i in b jumps from c_i lower_i to c_i upper_i; with epsilon, it is 0 between two kinks
+    kinks, jumps = rows.shift - z, c * (rows.upper - rows.lower)
+    if rows.epsilon:
+        kinks = np.concatenate([kinks - rows.epsilon, kinks + rows.epsilon])
+        jumps = np.concatenate([-c * rows.lower, c * rows.upper])
+    kinks, jumps, slope = _near_zero_slope(kinks, jumps, float(c @ rows.lower))
+    order = np.argsort(kinks)
+    # the slope of the risk beyond each kink
+    slopes = slope + np.cumsum(jumps[order])
+    left, right = (int(np.argmax(slopes > end)) for end in (-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE))
+    if not slopes[-1] > CONSTANT_RISK_SLOPE:
+        right = left
+    elif not slope < -CONSTANT_RISK_SLOPE:
+        left = right
+    return float(kinks[order[left]]), float(kinks[order[right]])
+
+
+def _near_zero_slope(kinks: NDArray, jumps: NDArray, slope: float) -> tuple[NDArray, NDArray, float]:
+    """Of many kinks those where the slope may be zero, as a sample shows, and the slope before them."""
+    step = len(kinks) // 2**12
+    if step < 8:
+        return kinks, jumps, slope
+    sampled, share = np.sort(kinks[::step]), -slope / float(jumps.sum())
+    # kinks of similar weights: 10 % of them on both sides of where the slope is about zero
+    first, last = (int(len(sampled) * min(max(share + side, 0.0), 1.0)) for side in (-0.1, 0.1))
+    before, inside = kinks < sampled[first], kinks <= sampled[min(last, len(sampled) - 1)]
+    start, end = slope + float(jumps[before].sum()), slope + float(jumps[inside].sum())
+    if not start < -CONSTANT_RISK_SLOPE < CONSTANT_RISK_SLOPE < end:
+        return kinks, jumps, slope
+    inside &= ~before
+    return kinks[inside], jumps[inside], start
 
 
 def refine_intercept(

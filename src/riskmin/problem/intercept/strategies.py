@@ -86,7 +86,7 @@ class ProfiledIntercept(Intercept):
         return InterceptProfile(cursor)
 
     def best(self, risk: Risk, w: Array) -> tuple[float, float]:
-        """The minimizing b, the midpoint if an interval minimizes, and R(w, b)."""
+        """The minimizing b, and R(w, b)."""
         return risk.minimum(w)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from riskmin.core import Array, Evaluation, NDArray, Shard, ShardStateLost
 from riskmin.executors import Executor
 from riskmin.problem.certificate import tangent
-from riskmin.problem.oracle import Oracle
+from riskmin.problem.objective import Oracle
 from riskmin.problem.risk import MAX_CACHE_REBUILDS, check_point
 from riskmin.problem.structured.joint_features import mixture
 from riskmin.problem.structured.log_partition import PartitionExamples
