@@ -35,6 +35,11 @@ class Case:
         return self.problem.objective(**self.settings)
 
 
+def raw_bound(J, it):
+    """The lower bound of the cut of an iterate, without scaling it."""
+    return it.cut.b - J.lam * J.reg.conjugate(-it.cut.a / J.lam)
+
+
 # ---------------------------------------------------------------- registered solvers
 SETTINGS = {
     "accelerated_gradient": (1.0, 1e-4),
@@ -98,6 +103,7 @@ def _on(solver, tol, *cases):
     return each(solver, [_problem(kind, lam) for kind, lam in cases], tol)
 
 
+REMOTE = {"executor": RemoteExecutor(), "n_shards": 3}
 COMBINED = [
     *_on(rm.Fallback((rm.Lbfgs(), rm.Bundle()), 1e-6), 1e-6, ("absolute", 0.05), ("softmax", 0.05)),
     *_on(rm.Smoothing(rm.OwlQn()), 1e-4, ("hinge, L1", 0.05)),
@@ -107,6 +113,11 @@ COMBINED = [
         1e-6,
         ("hinge", 0.05),
         ("absolute", 0.05),
+    ),
+    *each(
+        rm.Switching(rm.DualCoordinateAscent(local_epochs=1), rm.Bundle(), passes_per_digit=0.1),
+        [_problem("hinge", 0.05)],
+        **REMOTE,
     ),
 ]
 """Solvers made of others."""
@@ -204,7 +215,7 @@ def _first_order():
         for solver in (rm.ProximalGradient(), rm.OwlQn()) if reg in SPARSE_REGS else (rm.ProximalGradient(),):
             yield Case(solver, problem, 1e-7)
         yield Case(rm.AcceleratedGradient(), Problem(rm.Logistic(), reg, 0.1, n=30, weighted=True))
-    for memory in (1, 3):
+    for memory in (1, 3, 20):
         yield Case(rm.Lbfgs(memory=memory), Problem(rm.Poisson(), weighted=True, intercept=True), 1e-8)
     for loss, reg, intercept in (
         (rm.SmoothedHinge(1e-3), rm.L1(), True),
@@ -233,6 +244,8 @@ def _smoothing():
         (rm.AcceleratedGradient(), rm.Prbep(), rm.L2(), 0.5, 1e-3, False),
     ):
         yield Case(rm.Smoothing(inner), Problem(loss, reg, lam, n=24, intercept=intercept), tol)
+    for loss in (rm.Hinge(), rm.RocArea()):
+        yield Case(rm.Smoothing(), Problem(loss, lam=0.05, n=24), 1e-4, REMOTE)
 
 
 def _coordinates():
@@ -258,6 +271,7 @@ def _bundles():
     for k, reg in enumerate(BUNDLE_REGS):
         loss, lam = (rm.Hinge(), 0.5) if k % 2 else (rm.Absolute(), 0.02)
         yield Case(rm.Bundle(), Problem(loss, reg, lam, weighted=True, intercept=k % 3 == 0))
+    yield from each(rm.Bundle(keep=2), [_problem(kind, 0.05) for kind in ("hinge", "logistic")])
     # an intercept per class, which matters where the mean of the rows is far from zero
     for loss, lam in zip(OUTPUTS[3:6], (1e-3, 1e-1, 1e-2), strict=True):
         yield Case(rm.Bundle(), Problem(loss, lam=lam, intercept=True, weighted=True, offset=3.0), 1e-7)
@@ -289,8 +303,9 @@ def _duals():
         (rm.Hinge(), rm.Logistic(), rm.EpsilonInsensitive(0.2)), (1, 3, 7), strict=True
     ):
         reg = rm.L2(W4) if n_shards > 1 else rm.L2()
-        remote = {"executor": RemoteExecutor(), "n_shards": n_shards}
-        yield Case(dual, Problem(loss, reg, 0.05, n=30, weighted=True), settings=remote)
+        problem, remote = Problem(loss, reg, 0.05, n=30, weighted=True), REMOTE | {"n_shards": n_shards}
+        yield Case(dual, problem, settings=remote)
+        yield Case(rm.DualCoordinateAscent(local_epochs=1), problem, settings=remote)
     for loss in (rm.Prbep(), rm.RocArea(), rm.Ordinal(), rm.PairwiseHinge()):
         for p, sparse in ((30, False), (30, True), (5, False)):
             reg = rm.L2() if loss == rm.Prbep() else rm.L2(np.linspace(0.5, 2.0, p))

@@ -174,41 +174,15 @@ def test_lam_max_is_the_smallest_lam_with_the_trivial_solution(reg, loss, interc
     assert result.value < below.value(minimizer_of_reg) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(
-    "reg", [rm.L2(), rm.Quadratic(K), rm.QNorm(), rm.Entropy(), rm.Box(rm.L2(), -1.0, 1.0)], ids=repr
-)
-def test_smooth_regularizers_have_no_lam_max(reg):
-    risk = risk_of(rm.Logistic())
-    with pytest.raises(ValueError, match="no lam_max: choose the largest lam yourself"):
-        rm.lam_max(risk, reg)
-    np.testing.assert_allclose(rm.lam_grid(risk, reg, 4), [1, 1e-2, 1e-4, 1e-6])
-
-
 def test_grids_decrease_from_lam_max():
     risk = risk_of(rm.Squared())
     np.testing.assert_allclose(
         rm.lam_grid(risk, rm.L1(), 3), rm.lam_max(risk, rm.L1()) * np.array([1, 10**-1.5, 1e-3])
     )
+    np.testing.assert_allclose(rm.lam_grid(risk, rm.L2(), 4), [1, 1e-2, 1e-4, 1e-6])  # without a lam_max
     flat = rm.linear_risk(np.ones((2, 1)), np.zeros(2), rm.Squared())
     assert rm.lam_max(flat, rm.L1()) == 0
     assert rm.lam_grid(flat, rm.L1(), 2).tolist() == [1.0, 1e-6]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda risk: rm.path(risk, [rm.L2()], [1.0, 2.0]),
-            "1 regularizers for 2 lams: give one for each",
-        ),
-        (lambda risk: rm.path(risk, rm.L2(), [1.0, -1.0]), "lam must be a finite number > 0, not -1.0"),
-        (lambda risk: rm.path(risk, rm.L2(), [np.nan]), "lam must be a finite number > 0"),
-        (lambda risk: rm.lam_grid(risk, rm.L1(), 0), "at least one lam"),
-    ],
-)
-def test_invalid_arguments_raise(call, words):
-    with pytest.raises(ValueError, match=words):
-        call(risk_of(rm.Hinge()))
 
 
 # ---------------------------------------------------------------- random paths

@@ -151,13 +151,6 @@ def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(lo
     check_choice(problem(loss, torch.asarray(table(n)), reg=reg, fit_intercept=True))
 
 
-def test_the_result_names_the_solver_and_its_reason():
-    obj = problem(rm.Hinge())
-    _, reason = rm.Auto().choose(obj)
-    assert reason == "Hinge is not smooth, and X is dense"
-    assert rm.minimize(obj).solver.endswith(f": {reason}")
-
-
 # ---------------------------------------------------------------- remote rows
 @pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
 @pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic(0.5), rm.Entropy(), rm.QNorm(1.5)], ids=repr)

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from helpers import Problem
-from riskmin import L2, Lbfgs, Logistic, Newton, Objective, Poisson, Threads, linear_risk, minimize
+from riskmin import L2, Lbfgs, Logistic, Newton, Objective, Threads, linear_risk, minimize
 
 N, P = 3000, 12
 
@@ -18,18 +17,6 @@ def objective(store=np.asarray, **options):
     X = rng.standard_normal((N, P)) * np.logspace(0, -3, P) @ Q
     y = np.where(X @ (Q.T @ np.logspace(0, 3, P)) + rng.standard_normal(N) > 0, 1.0, -1.0)
     return Objective(linear_risk(store(X), y, Logistic(), **options), L2(), 1e-7)
-
-
-@pytest.mark.parametrize("memory", [1, 3, 20])
-def test_any_memory_reaches_the_optimum_and_continues_from_its_pairs(memory):
-    data, solver = Problem(Poisson(), weighted=True, intercept=True), Lbfgs(memory=memory)
-    J = data.objective()
-    data.check(minimize(J, solver, tol=1e-8), tol=1e-8)
-    steps = solver.iterates(J, np.zeros(4))
-    saved = next(itertools.islice(steps, 4, 5)).state()
-    resumed = solver.resume(J, {name: np.array(a) for name, a in saved.items()})
-    for it, expected in itertools.islice(zip(resumed, steps, strict=False), 3):
-        np.testing.assert_allclose(it.w, expected.w, rtol=1e-6, atol=1e-8)
 
 
 def test_long_pairs_have_the_same_bits_on_threads():

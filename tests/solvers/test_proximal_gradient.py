@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import riskmin as rm
 from helpers import Problem
 
-W = np.array([0.5, 1.0, 2.0, 0.7])
 BOTH = [rm.ProximalGradient(), rm.OwlQn()]
 both_solvers = pytest.mark.parametrize("solver", BOTH, ids=repr)
 
@@ -36,20 +35,6 @@ def test_data_in_other_processes(solver):
     remote = data.objective(executor=rm.Processes(n_workers=2), n_shards=3)
     local_result, remote_result = (rm.minimize(J, solver, tol=1e-8) for J in (data.objective(), remote))
     np.testing.assert_allclose(local_result.w, remote_result.w, atol=1e-6)
-
-
-@both_solvers
-def test_data_of_another_library(solver):
-    """All arrays stay in that library, and the weights agree."""
-    torch = pytest.importorskip("torch")
-    for reg, intercept in ((rm.L1(), True), (rm.Elastic(0.3, W), False)):
-        data = Problem(rm.Huber(), reg, lam=0.02, intercept=intercept)
-        one = rm.minimize(data.objective(), solver, tol=1e-8)
-        data.X = torch.tensor(data.X)
-        two = rm.minimize(data.objective(), solver, torch.zeros(4, dtype=torch.float64), tol=1e-8)
-        assert isinstance(two.w, torch.Tensor)
-        assert two.status == "converged"
-        np.testing.assert_allclose(one.w, two.w.numpy(), atol=1e-5)
 
 
 @settings(max_examples=15, deadline=None)

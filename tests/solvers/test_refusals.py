@@ -230,7 +230,6 @@ SETTINGS = [
     (made(Smoothed, loss=rm.Hinge(), mu=0.0), "Smoothed needs mu > 0, not 0"),
     (made(rm.Switching, fast=rm.Lbfgs(), accurate=rm.Bundle(), tol=0.0), "tol"),
     (made(rm.Switching, fast=rm.Lbfgs(), accurate=rm.Bundle(), passes_per_digit=-1.0), "passes_per_digit"),
-    (made(rm.minimize, objective=Problem().objective(), atol=-1.0), "atol"),
 ]
 DATA = [
     (run(None, rm.PrecisionAtK(k=9), rm.L1()), "PrecisionAtK needs k=9 rows"),

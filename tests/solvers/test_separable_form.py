@@ -5,9 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin import L2, Objective, SeparableForm, linear_risk, minimize
-
-FORM = SeparableForm(rm.DualCoordinateAscent())
+from riskmin import L2, Objective, linear_risk, minimize
 
 
 def draw(n, p, n_positive, seed=0):
@@ -48,16 +46,3 @@ def test_pairs_are_formed_up_to_a_number():
     y = draw(12, 2, 4)[1]
     assert rm.RocArea().pairs(y, np.ones(12), 31) is None  # of 4 x 8 pairs
     assert rm.RocArea().pairs(y, np.ones(12), 32) is not None
-
-
-@pytest.mark.parametrize(("loss", "p"), [(rm.Prbep(), 6), (rm.RocArea(), 60)])
-def test_a_run_continues_and_starts_warm(loss, p, tmp_path):
-    X, y = draw(40, p, 13)
-    obj = Objective(linear_risk(X, y, loss), L2(), lam=1e-2)
-    file = rm.Checkpoint(tmp_path / "run", every=0.0)
-    whole = minimize(obj, FORM, tol=1e-8)
-    minimize(obj, FORM, tol=1e-8, max_iter=2, checkpoint=file)
-    resumed = minimize(obj, FORM, tol=1e-8, checkpoint=file)
-    np.testing.assert_array_equal(resumed.w, whole.w)
-    for result in rm.path(obj.risk, L2(), [1e-2, 1e-4], tol=1e-6):
-        assert result.status == "converged"
