@@ -151,6 +151,12 @@ def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(lo
     check_choice(problem(loss, torch.asarray(table(n)), reg=reg, fit_intercept=True))
 
 
+def test_pairs_are_formed_up_to_a_number():
+    y = np.where(np.arange(12) < 4, 1.0, -1.0)
+    assert rm.RocArea().pairs(y, np.ones(12), 31) is None  # of 4 x 8 pairs
+    assert rm.RocArea().pairs(y, np.ones(12), 32) is not None
+
+
 # ---------------------------------------------------------------- remote rows
 @pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
 @pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic(0.5), rm.Entropy(), rm.QNorm(1.5)], ids=repr)

@@ -148,19 +148,6 @@ def test_more_columns_than_rows_with_copies_and_zeros(start, reg, store):
     assert violation(obj, result.w) <= 1e-3
 
 
-def test_nearly_dependent_columns_take_few_steps():
-    """As in spectra: cycles alone take hundreds of steps, since weights move along with their neighbors."""
-    rng = np.random.default_rng(3)
-    X = np.cumsum(rng.standard_normal((100, 60)), axis=1) + 10 * rng.standard_normal((100, 1))
-    y = X[:, 5] - X[:, 40] + 0.1 * rng.standard_normal(100)
-    risk = rm.linear_risk(X / X.std(axis=0), y / y.std(), rm.Squared())
-    result = rm.minimize(
-        rm.Objective(risk, rm.L1(), 1e-3 * rm.lam_max(risk, rm.L1())), rm.CoordinateDescent(), tol=1e-8
-    )
-    assert result.status == "converged"
-    assert result.n_iter <= 12
-
-
 # ---------------------------------------------------------------- progress
 @pytest.mark.parametrize(
     ("shape", "loss", "lam", "start"),

@@ -150,15 +150,6 @@ def test_the_first_solver_of_a_switching_is_judged_there_and_the_second_by_its_o
     assert indices == [1.0] * 60 + [2.0]
 
 
-def test_short_chains_at_a_small_lam_take_few_steps():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((15, 6)), rng.integers(0, 3, 15).astype(float)
-    risk = rm.linear_risk(X, y, rm.ChainMaxMargin(), lengths=[4, 5, 6])
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-4))
-    assert result.status == "converged"
-    assert result.n_iter < 1000
-
-
 # ---------------------------------------------------------------- failures
 @pytest.mark.parametrize("steps", [0, 2])
 def test_the_next_solver_continues_after_an_exception(steps):
@@ -219,16 +210,6 @@ def test_no_result_is_worse_than_w0():
     assert result.lower <= result.value
 
 
-def test_a_sample_of_one_class_does_not_end_the_run():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((20_000, 2))
-    y = np.full(20_000, -1.0)
-    y[7] = 1.0  # in none of the samples
-    for loss in (rm.Logistic(), rm.Hinge()):
-        J = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=True), rm.L2(), 1e-4)
-        assert rm.minimize(J, rm.Newton() if isinstance(loss, rm.Logistic) else None).status == "converged"
-
-
 def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)) * 1e6
@@ -241,34 +222,6 @@ def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     assert strict.criterion != "atol"
     assert rm.minimize(objective(), tol=1e-3).criterion == "tol"
     assert rm.minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
-
-
-def test_few_nearly_parallel_rows_take_few_steps():
-    # columns far from 0 make the rows nearly parallel: dual ascent and cutting planes stall at a gap of 99 %
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((16, 150)) + 100 * rng.standard_normal(150)
-    y = rng.standard_normal(16)
-    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Quantile(0.25)), rm.L2(), 1e-5), max_iter=100)
-    assert result.status == "converged"
-
-
-def test_few_weights_of_several_classes_take_few_steps():
-    # at this lam, dual ascent, cutting planes and smoothing together make 1400 steps in vain
-    rng = np.random.default_rng(24)
-    X = rng.standard_normal((100, 20)) * 10 ** rng.uniform(-3, 3, 20)
-    X = sp.csr_array(np.where(rng.uniform(size=X.shape) < 0.3, X, 0.0))
-    y = rng.integers(0, 12, 100)
-    risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True, n_outputs=12)
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 2e-6), max_iter=200)
-    assert result.status == "converged"
-
-
-@pytest.mark.parametrize("units", [0.0, 6.0])
-def test_fewer_rows_than_columns_of_several_classes(units):
-    rng = np.random.default_rng(7)
-    X = np.logspace(-units, units, 120) * (rng.standard_normal((60, 120)) + 100 * (units > 0))
-    risk = rm.linear_risk(X, rng.integers(0, 4, 60), rm.Softmax(), fit_intercept=True)
-    assert rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), max_iter=100).status == "converged"
 
 
 # ---------------------------------------------------------------- the causes of exceptions

@@ -78,21 +78,3 @@ def test_a_user_risk_may_be_smooth(solver):
 
     result = rm.minimize(rm.Objective(Own(), rm.L1(), 0.5), solver, tol=1e-9)
     np.testing.assert_allclose(result.w, 0.75, atol=1e-6)
-
-
-@pytest.mark.exhaustive
-@both_solvers
-@pytest.mark.parametrize("fraction", [0.3, 0.03, 0.003])
-def test_sparse_classification_to_six_digits(solver, fraction):
-    """Wide, correlated and badly scaled columns."""
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((200, 10)) @ rng.standard_normal((10, 300)) + 0.5 * rng.standard_normal(
-        (200, 300)
-    )
-    X *= rng.uniform(0.1, 3, 300)
-    y = np.where(X[:, :5].sum(axis=1) + rng.standard_normal(200) > 0, 1.0, -1.0)
-    risk = rm.linear_risk(X, y, rm.Logistic(), fit_intercept=True)
-    lam = fraction * np.abs(risk(np.zeros(300))[1]).max()
-    assert (
-        rm.minimize(rm.Objective(risk, rm.L1(), lam), solver, tol=1e-6, max_iter=50_000).status == "converged"
-    )

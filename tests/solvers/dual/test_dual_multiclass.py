@@ -41,12 +41,3 @@ def test_multipliers_optimal_for_one_center_continue_with_the_next():
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
     assert minimize(Objective(risk, L2(), 1.0), DualCoordinateAscent(), tol=2e-5).status == "converged"
     assert minimize(Objective(risk, L2(), 0.1), DualCoordinateAscent(), tol=1e-17).status == "stalled"
-
-
-@pytest.mark.parametrize("lam", [0.86, 0.05])
-def test_intercepts_of_classes_without_weight_do_not_affect_the_bound(lam):
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((21, 3)), rng.integers(0, 4, 21)
-    risk = linear_risk(X, y, MulticlassHinge(), sample_weight=1.0 * (y < 3), fit_intercept=True)
-    result = minimize(Objective(risk, L2(), lam), DualCoordinateAscent(), tol=1e-5, max_iter=500)
-    assert result.status == "converged"
