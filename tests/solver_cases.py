@@ -1,7 +1,7 @@
 """The instances of the contract of solvers: every registered solver on problems of each kind, and others."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import cycle
 
 import numpy as np
@@ -93,6 +93,31 @@ REGISTERED = {name: list(_registered(name)) for name in rm.SOLVERS}
 """The cases of each registered solver."""
 
 
+@cache
+def regularizers(dim):
+    """Regularizers for w of this length."""
+    W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
+    special = {
+        "L2": rm.L2(),
+        "L1": rm.L1(),
+        "Elastic": rm.Elastic(0.3),
+        "nonnegative L2": rm.Box(rm.L2()),
+        "nonnegative L1": rm.Box(rm.L1()),
+        "boxed Elastic": rm.Box(rm.Elastic(0.2), -0.5, 0.3),
+        "boxed L1": rm.Box(rm.L1(), -1.0, 1.0),
+        "Quadratic": rm.Quadratic(np.diag(W) + np.full((dim, dim), 0.4)),
+        "QNorm(1.5, 2)": rm.QNorm(1.5, 2.0),
+        "QNorm(3, 1.5)": rm.QNorm(3.0, 1.5),
+        "Entropy": rm.Entropy(W),
+        "free Entropy": rm.Entropy(1.0, normalized=False),
+        "balanced Entropy": rm.Entropy(W, balanced=True),
+        "free balanced Entropy": rm.Entropy(0.5, normalized=False, balanced=True),
+    }
+    classes = {type(reg) for reg in special.values()}
+    others = {name: reg for name, reg in rm.REGULARIZERS.items() if type(reg) not in classes}
+    return special | others
+
+
 # ---------------------------------------------------------------- other settings
 def each(solver, problems, tol=1e-6, **settings):
     return [Case(solver, problem, tol, settings) for problem in problems]
@@ -123,6 +148,8 @@ COMBINED = [
 """Solvers made of others."""
 W4 = np.array([0.5, 1.0, 2.0, 0.7])
 METRIC = np.diag([0.1, 1.0, 2.0, 5.0]) + 0.05
+FREE = rm.Equality(rm.L2(), np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, -1.0, 2.0]]))
+"""Directions without a penalty."""
 ROWS = [
     *(rm.Logistic(), rm.SquaredHinge(), rm.SmoothedHinge(0.3), rm.Squared(), rm.Huber(0.5), rm.Huber(0.01)),
     *(rm.Poisson(), rm.Exponential(), rm.EpsilonInsensitive(0.2, 2.0), rm.PowerHinge(3.0)),
@@ -215,6 +242,8 @@ def _first_order():
         for solver in (rm.ProximalGradient(), rm.OwlQn()) if reg in SPARSE_REGS else (rm.ProximalGradient(),):
             yield Case(solver, problem, 1e-7)
         yield Case(rm.AcceleratedGradient(), Problem(rm.Logistic(), reg, 0.1, n=30, weighted=True))
+    for solver in (rm.ProximalGradient(), rm.OwlQn()):
+        yield Case(solver, Problem(rm.Huber(), rm.Elastic(0.3), 0.02, intercept=True), 1e-8, REMOTE)
     for memory in (1, 3, 20):
         yield Case(rm.Lbfgs(memory=memory), Problem(rm.Poisson(), weighted=True, intercept=True), 1e-8)
     for loss, reg, intercept in (
@@ -337,6 +366,15 @@ def _papers():
     losses.remove(rm.Novelty())
     for loss, kind in zip(losses, cycle(kinds), strict=False):
         yield Case(rm.DualAccelerated(), Problem(loss, lam=0.2, n=30, weighted=True, **kind), 1e-7)
+    for loss, intercept in ((rm.Hinge(), False), (rm.SquaredHinge(), True)):
+        yield Case(rm.AugmentedLagrangian(), Problem(loss, FREE, 0.2, intercept=intercept))
+    for loss, b in (
+        (rm.Squared(), False),
+        (rm.Logistic(), True),
+        (rm.Hinge(), True),
+        (rm.SquaredHinge(), False),
+    ):
+        yield Case(rm.Auto(), Problem(loss, FREE, 0.1, intercept=b))
     yield Case(rm.DualAccelerated(restart=4.0), Problem(lam=0.05, n=30, weighted=True), 1e-4)
     yield Case(rm.DualConjugateGradient(preconditioned=False), _problem("squared", 0.05))
     yield Case(rm.Pegasos(batch_size=10), _problem("hinge", 1.0), 0.03)

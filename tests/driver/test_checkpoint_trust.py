@@ -366,14 +366,3 @@ def test_overflowing_columns_do_not_converge():
         model = rm.LinearRegressor("squared").fit(1e200 * X, X[:, 0])
     assert model.result_.status != "converged"
     assert np.isfinite(model.objective_)
-
-
-def test_a_risk_that_returns_nan_raises():
-    class Own:
-        dim = 3
-
-        def __call__(self, w):
-            return float("nan"), np.zeros(3)
-
-    with pytest.raises(ValueError, match="nan where the run starts: return finite numbers"):
-        rm.minimize(rm.Objective(Own(), rm.L2(), 0.1))

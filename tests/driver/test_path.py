@@ -8,25 +8,13 @@ from hypothesis import strategies as st
 
 import riskmin as rm
 from helpers import Problem
+from solver_cases import BUNDLE_REGS, METRIC, W4
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
-K = np.diag(np.arange(1.0, 7.0)) + 0.5
-REGULARIZERS = [
-    rm.L2(),
-    rm.L2(weights=np.arange(1.0, 7.0)),
-    rm.L1(),
-    rm.Elastic(eps=0.3),
-    rm.Box(rm.L1(), -0.5, 0.7),
-    rm.Box(rm.L2(), 0.0),
-    rm.Entropy(prior=0.5, balanced=True),
-    rm.Entropy(prior=0.5, normalized=False, balanced=True),
-    rm.QNorm(q=1.5),
-    rm.Quadratic(K),
-]
 
 
 def risk_of(loss, n=80, **settings):
-    return Problem(loss, n=n, p=6, units=np.geomspace(1, 0.1, 6), **settings).objective().risk
+    return Problem(loss, n=n, p=4, units=np.geomspace(1, 0.1, 4), **settings).objective().risk
 
 
 def check(result, obj, tol=1e-5):
@@ -43,7 +31,7 @@ def check(result, obj, tol=1e-5):
 def test_regularizers_of_a_path_may_differ(intercept):
     """Warm starts between all kinds of master problems and domains, from large lams to small and back."""
     risk = risk_of(rm.Hinge(), intercept=intercept)
-    regs, lams = REGULARIZERS, np.geomspace(0.3, 0.01, len(REGULARIZERS))
+    regs, lams = BUNDLE_REGS, np.geomspace(0.3, 0.01, len(BUNDLE_REGS))
     if intercept:
         regs, lams = regs[::-1], lams[::-1]
     for lam, reg, result in zip(lams, regs, rm.path(risk, regs, lams, tol=1e-3), strict=True):
@@ -60,7 +48,7 @@ def test_regularizers_of_a_path_may_differ(intercept):
         (rm.Hinge(), rm.L1(), rm.Bundle()),
         (rm.Hinge(), rm.L2(), rm.DualCoordinateAscent()),
         (rm.Logistic(), rm.L2(), rm.Lbfgs()),
-        (rm.Squared(), rm.Quadratic(K), rm.Lbfgs()),
+        (rm.Squared(), rm.Quadratic(METRIC), rm.Lbfgs()),
     ],
     ids=repr,
 )
@@ -153,7 +141,7 @@ def test_limits_apply_to_each_fit():
 # ---------------------------------------------------------------- lam_max
 SPARSE = [
     (rm.L1(), rm.Logistic(), True),
-    (rm.L1(weights=np.arange(1.0, 7.0)), rm.Squared(), False),
+    (rm.L1(W4), rm.Squared(), False),
     (rm.Elastic(eps=0.7), rm.Logistic(), False),
     (rm.Box(rm.L1(), -1.0, 2.0), rm.Squared(), True),
     (rm.Box(rm.Elastic(eps=0.2), 0.0), rm.Logistic(), True),
@@ -191,7 +179,7 @@ def test_grids_decrease_from_lam_max():
 @given(
     seed=st.integers(0, 1000),
     lams=st.lists(st.floats(1e-5, 10.0), min_size=1, max_size=6),
-    regs=st.lists(st.sampled_from(REGULARIZERS), min_size=6, max_size=6),
+    regs=st.lists(st.sampled_from(BUNDLE_REGS), min_size=6, max_size=6),
     loss=st.sampled_from([rm.Hinge(), rm.Absolute(), rm.Logistic(), rm.Squared()]),
     intercept=st.booleans(),
 )

@@ -11,6 +11,7 @@ import riskmin as rm
 from everywhere import RemoteExecutor
 from helpers import Ridge
 from riskmin.executors.dask.client import dask_client
+from solver_cases import REMOTE
 
 
 def table(n=24, p=3, density=1.0, seed=0):
@@ -56,7 +57,6 @@ class Parabola:
 
 WIDE = table(40, 2600, 0.01)
 STRUCTURED = rm.Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
-REMOTE = {"executor": RemoteExecutor(), "n_shards": 2}
 PROBLEMS = {
     "unpenalized directions": [problem(rm.Hinge(), reg=rm.Equality(rm.L2(), np.eye(1, 3)))],
     "kernels": [kernel(rm.Hinge()), kernel(rm.FBeta())],

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import riskmin as rm
 from helpers import LIST_LOSSES, MANY_LOSSES, Problem, problem, risk_of
 from riskmin.core import Cut, Iterate, SolverFailed, UnsupportedProblem
+from solver_cases import regularizers
 
 
 def objective(loss=None, lam=1e-3):
@@ -260,22 +261,6 @@ def test_a_lasso_of_a_raw_table_ends_with_a_certificate():
     assert model.result_.status == "converged"
 
 
-@pytest.mark.parametrize(
-    ("loss", "intercept"),
-    [(rm.Squared(), False), (rm.Logistic(), True), (rm.Hinge(), True), (rm.SquaredHinge(), False)],
-)
-def test_auto_minimizes_with_unpenalized_directions(loss, intercept):
-    reg = rm.Equality(rm.L2(), np.eye(1, 4))
-    J = Problem(loss, reg, lam=0.1, intercept=intercept).objective()
-    result = rm.minimize(J)
-    assert result.status == "converged"
-    # the same problem, with a column that is hardly penalized
-    nearly = rm.Quadratic(np.diag([1e-9, 1.0, 1.0, 1.0]))
-    same = rm.minimize(rm.Objective(J.risk, nearly, 0.1), tol=1e-6)
-    assert result.lower <= same.value * (1 + 1e-6)
-    assert result.value == pytest.approx(same.value, rel=2e-3)
-
-
 @pytest.mark.parametrize(("shape", "far"), [((5, 6), -1e8), ((30, 2), 1e3), ((30, 2), 1e8)])
 def test_a_start_without_second_derivatives_is_no_obstacle(shape, far):
     rng = np.random.default_rng(3)
@@ -285,15 +270,6 @@ def test_a_start_without_second_derivatives_is_no_obstacle(shape, far):
 
 
 # ---------------------------------------------------------------- a sample of all combinations
-def regularizers(dim):
-    weights, row = np.resize([0.5, 1.0, 2.0, 0.7], dim), np.resize([1.0, 1.0, 0.0, -1.0, 0.5], (1, dim))
-    return [
-        rm.L2(weights), rm.L1(), rm.Elastic(0.3), rm.Box(rm.L2()), rm.Box(rm.L1(), -1.0, 1.0),
-        rm.Quadratic(np.diag(weights) + 0.4), rm.QNorm(1.5, 2.0), rm.Entropy(weights),
-        rm.Entropy(weights, balanced=True), rm.GroupLasso(np.arange(dim) // 2),
-        rm.GroupLasso(np.arange(dim) // 2, ridge=0.1), rm.LinearConstraints(rm.L2(), row, upper=-0.1),
-        rm.LinearConstraints(rm.L2(), 1e9 * row, upper=-1e8), rm.Equality(rm.L2(), row),
-    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -309,7 +285,7 @@ def test_any_combination_has_a_proof_or_a_refusal(seed):
         X = X * 10.0 ** rng.uniform(-2, 9 * rng.integers(2), X.shape[1])
         X = sp.csr_array(X) if rng.random() < 0.3 else X.astype(np.float32) if rng.random() < 0.4 else X
         risk = risk_of(loss, X, y, weights if rng.random() < 0.5 else None)
-        regs = regularizers(risk.dim)
+        regs = list(regularizers(risk.dim).values())
         J = rm.Objective(risk, regs[rng.integers(len(regs))], 10 ** rng.uniform(-3, 0))
         w0 = J.reg.prox(1e-3 * rng.standard_normal(risk.dim), 0.0) if rng.random() < 0.5 else None
         try:

@@ -27,16 +27,6 @@ def test_the_weights_are_sparse(solver):
     assert np.abs(slopes[result.w != 0] / 0.05 - 1).max() < 1e-2
 
 
-@pytest.mark.exhaustive
-@both_solvers
-def test_data_in_other_processes(solver):
-    """Rows in worker processes give the same weights."""
-    data = Problem(rm.Huber(), rm.Elastic(0.3), lam=0.02, intercept=True)
-    remote = data.objective(executor=rm.Processes(n_workers=2), n_shards=3)
-    local_result, remote_result = (rm.minimize(J, solver, tol=1e-8) for J in (data.objective(), remote))
-    np.testing.assert_allclose(local_result.w, remote_result.w, atol=1e-6)
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(-3, 3), st.sampled_from(BOTH))
 def test_any_scale(seed, log_scale, solver):

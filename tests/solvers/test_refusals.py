@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from everywhere import RemoteExecutor
-from helpers import LIST_LOSSES, MANY_LOSSES, TREE, Problem, problem, refusals
+from helpers import COST, LIST_LOSSES, MANY_LOSSES, TREE, Problem, problem, refusals
 from riskmin.core import UnsupportedProblem
 from riskmin.losses import Smoothed
-
-REMOTE = {"executor": RemoteExecutor(), "n_shards": 3}
-COST = 3.0 - 3.0 * np.eye(3)
+from solver_cases import FREE, REMOTE
 
 
 class Worst:
@@ -298,6 +295,11 @@ NEWTON = [
     ),
 ]
 PAPERS = [
+    (run(rm.AugmentedLagrangian(), rm.Hinge(), rm.Elastic(0.1)), "use DualGaussSeidel$"),
+    *(
+        (run(rm.DualGaussSeidel(), rm.Hinge(), reg, True), "use AugmentedLagrangian or Bundle$")
+        for reg in (rm.L2(), FREE)
+    ),
     (run(rm.AcceleratedGradient(), rm.Hinge()), r"AcceleratedGradient needs a smooth loss.*use Bundle"),
     *(
         (

@@ -15,33 +15,7 @@ import riskmin as rm
 from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, QUERIES, Problem, lengths
 from reference import optimum
 from riskmin.core import UnsupportedProblem
-from solver_cases import SETTINGS
-
-
-@cache
-def regularizers(dim):
-    """Regularizers for w of this length."""
-    W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
-    special = {
-        "L2": rm.L2(),
-        "L1": rm.L1(),
-        "Elastic": rm.Elastic(0.3),
-        "nonnegative L2": rm.Box(rm.L2()),
-        "nonnegative L1": rm.Box(rm.L1()),
-        "boxed Elastic": rm.Box(rm.Elastic(0.2), -0.5, 0.3),
-        "boxed L1": rm.Box(rm.L1(), -1.0, 1.0),
-        "Quadratic": rm.Quadratic(np.diag(W) + np.full((dim, dim), 0.4)),
-        "QNorm(1.5, 2)": rm.QNorm(1.5, 2.0),
-        "QNorm(3, 1.5)": rm.QNorm(3.0, 1.5),
-        "Entropy": rm.Entropy(W),
-        "free Entropy": rm.Entropy(1.0, normalized=False),
-        "balanced Entropy": rm.Entropy(W, balanced=True),
-        "free balanced Entropy": rm.Entropy(0.5, normalized=False, balanced=True),
-    }
-    classes = {type(reg) for reg in special.values()}
-    others = {name: reg for name, reg in rm.REGULARIZERS.items() if type(reg) not in classes}
-    return special | others
-
+from solver_cases import SETTINGS, regularizers
 
 REGULARIZERS = regularizers(4)
 W, K = REGULARIZERS["Entropy"].prior, REGULARIZERS["Quadratic"].K
@@ -159,13 +133,6 @@ def test_nondecomposable_losses(solver):
     """Each with one regularizer, alternating with and without an intercept."""
     pairs = zip(LIST_LOSSES, itertools.cycle(REGULARIZERS), strict=False)
     assert failures(solver, [(*pair, k % 2 == 1) for k, pair in enumerate(pairs)]) == {}
-
-
-@pytest.mark.exhaustive
-def test_multi_output_losses():
-    """Each with one regularizer, alternating with and without an intercept; all solvers are tested below."""
-    pairs = zip(MANY_LOSSES, itertools.cycle(REGULARIZERS), strict=False)
-    assert failures("auto", [(*pair, k % 2 == 1) for k, pair in enumerate(pairs)]) == {}
 
 
 EVERY = [*ALL_LOSSES, *LIST_LOSSES, *MANY_LOSSES]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from itertools import islice
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -31,27 +30,6 @@ def solver_for(obj, **settings):
 def first(obj, solver, k=1):
     """The first k iterates."""
     return list(islice(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim))), k))
-
-
-# ---------------------------------------------------------------- any transfer function, any loss
-
-
-@pytest.mark.parametrize(
-    ("reg", "intercept", "method", "other"),
-    [
-        (Elastic(eps=0.1), False, rm.DualGaussSeidel(), "use DualGaussSeidel"),
-        (L2(), True, rm.AugmentedLagrangian(), "use AugmentedLagrangian or Bundle"),
-        (Equality(L2(), np.ones(P)), True, rm.AugmentedLagrangian(), "use AugmentedLagrangian or Bundle"),
-    ],
-    ids=repr,
-)
-def test_each_method_supports_its_problems(reg, intercept, method, other):
-    obj = drawn(rm.Hinge(), reg, 0.1, intercept=intercept).objective()
-    result = rm.minimize(obj, method, tol=1e-4)
-    assert result.status == "converged"
-    assert ("feasibility" in result.trace[-1]) == intercept
-    wrong = rm.DualGaussSeidel() if intercept else rm.AugmentedLagrangian()
-    assert wrong.supports(obj).endswith(other)
 
 
 # ---------------------------------------------------------------- the steps of the paper
@@ -315,22 +293,6 @@ def test_an_unpenalized_column_of_ones_is_an_intercept():
     risk = rm.linear_risk(wide, case.y, rm.Hinge(), sample_weight=case.weights)
     obj = rm.Objective(risk, Equality(L2(), np.eye(P + 1)[-1]), 0.1)
     case.check(rm.minimize(obj, rm.AugmentedLagrangian(), tol=1e-6))
-
-
-@pytest.mark.parametrize("intercept", [False, True])
-def test_unpenalized_directions_equal_a_convex_program(intercept):
-    X, y, _ = problem(rm.SquaredHinge(), n=40)
-    C = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, -1.0, 2.0]])
-    obj = rm.Objective(
-        rm.linear_risk(X, y, rm.SquaredHinge(), fit_intercept=intercept), Equality(L2(), C), 0.2
-    )
-    w, s, b = cp.Variable(P), cp.Variable(2), cp.Variable()
-    losses = cp.sum_squares(cp.pos(1 - cp.multiply(y, X @ w + b * intercept))) / (2 * len(y))
-    program = cp.Problem(cp.Minimize(losses + 0.1 * cp.sum_squares(w - C.T @ s)))
-    program.solve(solver=cp.CLARABEL)
-    result = rm.minimize(obj, solver_for(obj), tol=1e-6, max_iter=2000)
-    assert result.status == "converged"
-    assert_allclose(result.value, program.value, rtol=2e-6)
 
 
 @pytest.mark.parametrize(
