@@ -88,6 +88,7 @@ PROBLEMS = {
     "structured": [rm.Objective(STRUCTURED, rm.L2(), 0.1)],
     "sums over rows with corners": [
         problem(rm.Hinge(), **REMOTE),
+        problem(rm.Hinge(), fit_intercept=True, **REMOTE),
         problem(rm.Hinge(), WIDE, **REMOTE),
         problem(rm.Hinge(), table(900, 1)),
         problem(rm.Hinge(), table(3, 24), fit_intercept=True),

@@ -175,14 +175,6 @@ def test_j_never_increases_and_w0_is_the_start():
     assert warm.n_iter < cold.n_iter
 
 
-def test_it_stops_at_the_minimum():
-    """At lam_max the minimizer is w = 0, and no step is taken."""
-    X, y = wide()
-    risk = rm.linear_risk(X, y, rm.Squared())
-    obj = rm.Objective(risk, rm.L1(), 1.001 * rm.lam_max(risk, rm.L1()))
-    assert len(list(rm.CoordinateDescent().iterates(obj, np.zeros(400)))) == 1
-
-
 def test_many_sparse_nonzeros_are_counted_by_the_columns_visited():
     """On short columns a cycle costs less than a Gram matrix, and no other solver has to continue."""
     rng = np.random.default_rng(0)

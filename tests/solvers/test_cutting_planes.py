@@ -31,16 +31,6 @@ def test_inactive_cuts_are_pruned():
     assert max(it.info["cuts"] for it, _ in zip(steps, range(40), strict=False)) <= 16
 
 
-def test_few_of_many_features_matter():
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((60, 600))
-    y = np.where(X[:, :3].sum(axis=1) > 0, 1.0, -1.0)
-    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L1(), 0.1), rm.Bundle())
-    assert result.status == "converged"
-    assert 3 <= np.count_nonzero(result.w) < 100
-    assert np.max(np.abs(result.cut.a)) <= 0.1 * (1 + 1e-6)
-
-
 @pytest.mark.parametrize(
     ("reg", "lam"), [(rm.L1(), 1e-16), (rm.Box(rm.L1(), -1.0, 1.0), 1e-20), (rm.L1(), 1e-300)]
 )

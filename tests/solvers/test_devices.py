@@ -13,12 +13,12 @@ P = 8
 METRIC = rm.Quadratic(np.diag(np.arange(1.0, P + 1)))
 
 
-def table(n=1000, p=P, shift=0.0):
+def table(n=1000, p=P, shift=0.0, size=2):
     """Columns of very different sizes, rotated; classes, and their scores."""
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.standard_normal((p, p)))[0]
-    X = rng.standard_normal((n, p)) * np.logspace(0, -2, p) @ Q + shift
-    z = (X - shift) @ (Q.T @ np.logspace(0, 2, p)) + rng.standard_normal(n)
+    X = rng.standard_normal((n, p)) * np.logspace(0, -size, p) @ Q + shift
+    z = (X - shift) @ (Q.T @ np.logspace(0, size, p)) + rng.standard_normal(n)
     return X, np.where(z > 0, 1.0, -1.0), z
 
 
@@ -89,6 +89,21 @@ def test_a_run_continues_from_its_state_and_another_lam():
         next(k for k, it in enumerate(run) if it.value - other.lower(it.cut) < 1e-4) for run in runs
     )
     assert warm < cold
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_lbfgs_takes_few_steps_in_the_metric_of_a_sampled_hessian(intercept):
+    """The columns are rotated: no scaling of them helps."""
+    X, y, _ = table(3000, 12, size=3)
+    obj, own = (problem(A, rm.Logistic(), y, 1e-7, fit_intercept=intercept) for A in (torch.asarray(X), X))
+    exact, found = rm.minimize(own, rm.Newton(), tol=1e-10), rm.minimize(obj, rm.Lbfgs(), tol=1e-8)
+    assert found.status == "converged"
+    assert found.lower <= exact.value * (1 + 1e-12)
+    assert exact.lower <= found.value * (1 + 1e-12)
+    assert rm.minimize(own, rm.Lbfgs(), tol=1e-8, max_iter=3 * found.n_iter).status != "converged"
+    states = list(islice(rm.Lbfgs().iterates(obj, np.zeros(12)), 5))
+    *_, last = islice(rm.Lbfgs().resume(obj, states[-1].state()), 3)
+    assert last.value < states[-1].value
 
 
 @pytest.mark.parametrize("solver", [rm.Newton(), rm.ProximalGradient(), rm.OwlQn()], ids=repr)

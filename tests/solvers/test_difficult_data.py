@@ -71,12 +71,6 @@ def raw_columns(loss, k):
     return objective(X, labels(loss, z, np.random.default_rng(0)), loss, 1e-4, L1(), fit_intercept=True)
 
 
-def raw_classes(loss):
-    X, rng = raw_table(1)[0], np.random.default_rng(1)
-    y = np.argmax((X - X.mean(0)) / (X.std(0) + 1e-300) @ rng.normal(size=(X.shape[1], 3)), axis=1)
-    return objective(X, y, loss, 1e-4, L1(), fit_intercept=True)
-
-
 def many_raw_columns(intercept):
     """Residuals in nearly unpenalized columns, those of large units, would leave gaps of nearly 1."""
     rng = np.random.default_rng(0)
@@ -137,24 +131,13 @@ def unscaled(table, lam):
     return objective(*TABLES[table](), rm.MulticlassHinge(), lam, fit_intercept=True)
 
 
-def signs(seed, n, p, share=0.3):
-    """Rows and signs, of which a share is positive."""
+def signs(loss, lam, seed, n, p, share=0.3, intercept=False, size=0):
+    """A share of the labels is positive; cutting planes alone have gaps of 0.01 to 1 on wide rows."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p))
     score = X @ rng.standard_normal(p) / np.sqrt(p) + 0.5 * rng.standard_normal(n)
-    return X, np.where(score > np.quantile(score, 1 - share), 1.0, -1.0)
-
-
-def wide(lam, intercept, size):
-    """Cutting planes alone have gaps of 0.01 to 1 after hundreds of steps there."""
-    X, y = signs(1, 40, 80)
-    X = X * 10.0 ** np.random.default_rng(2).uniform(-size, size, 80)
-    return objective(X, y, rm.FBeta(), lam, fit_intercept=intercept)
-
-
-def shifted(loss, n, p, n_positive, lam):
-    y = np.where(np.arange(n) < n_positive, 1.0, -1.0)
-    return objective(np.random.default_rng(0).standard_normal((n, p)) + 0.4 * y[:, None], y, loss, lam)
+    y = np.where(score > np.quantile(score, 1 - share), 1.0, -1.0)
+    return objective(X * 10.0 ** rng.uniform(-size, size, p), y, loss, lam, fit_intercept=intercept)
 
 
 def nearly_parallel():
@@ -282,7 +265,6 @@ LISTS = [
     *(rm.Ndcg(), rm.Mrr(), rm.ExpectedRankUtility(), rm.Ndcg(weights="discount")),
     *(rm.FBeta(), rm.PrecisionAtK(5), rm.RocArea()),
 ]
-FEW = (rm.FBeta(), True), (rm.PrecisionAtK(4), False), (rm.RecallAtK(7), False)
 AUTO, ACCELERATED = rm.Auto(), rm.AcceleratedGradient()
 # the objective as a function and its arguments, the solver, the tolerance and the most steps
 CASES = [
@@ -294,20 +276,24 @@ CASES = [
         )
     ),
     *((raw_columns, (loss, k), rm.InteriorPoint(), 1e-3, 60) for k, loss in enumerate(COLUMNS)),
-    *((raw_classes, (loss,), AUTO, 1e-3, 149) for loss in CLASSES[:2]),
+    *((raw_columns, (loss, 4), AUTO, 1e-3, 149) for loss in CLASSES[:2]),
     *((many_raw_columns, (intercept,), AUTO, 1e-3, 100) for intercept in (False, True)),
     *((raw_list, (loss, k), AUTO, 1e-3, 10_000) for k, loss in enumerate(LISTS)),
     (raw_pairs, (), AUTO, 1e-3, 10_000),
     *((unscaled, (table, 1e-6), Newton(), 1e-5, 300) for table in TABLES if table != "digits"),
     *((unscaled, (t, 1e-2), rm.Bundle(), 1e-3, 10_000) for t in ("iris", "rare", "duplicates", "separable")),
-    *((wide, settings, AUTO, 1e-3, 100) for settings in ((1e-2, True, 0), (1e-6, False, 6), (1e-6, True, 6))),
     *(
-        (lambda loss, b, s: objective(*signs(3, 16, 3, s), loss, 1e-4, fit_intercept=b), (*few, share),
-         rm.ContingencyTables(), 1e-3, 10_000)
-        for few in FEW for share in (1 / 16, 15 / 16)
+        (signs, (rm.FBeta(), lam, 1, 40, 80, 0.3, intercept, size), AUTO, 1e-3, 100)
+        for lam, intercept, size in ((1e-2, True, 0), (1e-6, False, 6), (1e-6, True, 6))
     ),
-    *((shifted, (rm.Prbep(), *shape), AUTO, 1e-7, 9999) for shape in ((30, 80, 10, 1e-4), (60, 5, 20, 1e-3))),
-    *((shifted, (rm.RocArea(), 40, 120, 15, lam), AUTO, 1e-6, 10_000) for lam in (1e-2, 1e-6)),
+    *(
+        (signs, (loss, 1e-4, 3, 16, 3, share, loss == rm.FBeta()), rm.ContingencyTables(), 1e-3, 10_000)
+        for loss in (rm.FBeta(), rm.PrecisionAtK(4), rm.RecallAtK(7))
+        for share in (1 / 16, 15 / 16)
+    ),
+    (signs, (rm.Prbep(), 1e-4, 0, 30, 80), AUTO, 1e-7, 10_000),
+    (signs, (rm.Prbep(), 1e-3, 0, 60, 5), AUTO, 1e-7, 10_000),
+    *((signs, (rm.RocArea(), lam, 0, 40, 120), AUTO, 1e-6, 10_000) for lam in (1e-2, 1e-6)),
     (nearly_parallel, (), AUTO, 1e-3, 100),
     (many_classes, (), AUTO, 1e-3, 200),
     *((few_rows_of_classes, (size,), AUTO, 1e-3, 100) for size in (0.0, 6.0)),
@@ -322,7 +308,7 @@ CASES = [
     (spectra, (), rm.CoordinateDescent(), 1e-8, 12),
     *((smooth_and_nearly_free, (a,), ACCELERATED, 1e-4, 10_000) for a in (rm.Logistic(), rm.Squared())),
     (area_nearly_free, (), rm.Smoothing(ACCELERATED), 1e-2, 10_000),
-]  # fmt: skip
+]
 SWEEP = [
     *((correlated, (f,), rm.ProximalGradient(), 1e-6, 50_000) for f in (0.3, 0.03, 0.003)),
     *((correlated, (f,), rm.OwlQn(), 1e-6, 50_000) for f in (0.3, 0.03, 0.003)),

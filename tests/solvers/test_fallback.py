@@ -161,20 +161,18 @@ def test_the_next_solver_continues_after_an_exception(steps):
     assert isinstance(caught[0].message.__cause__, IndexError)
 
 
-def test_a_failure_is_an_error_where_warnings_are():
-    with pytest.raises(SolverFailed):
-        rm.minimize(Problem().objective(), rm.Fallback((Breaks(2), rm.Bundle())))
-
-
-@pytest.mark.parametrize("error", [MemoryError, OSError])
-def test_errors_of_the_system_end_the_run(error):
+@pytest.mark.parametrize(
+    ("solver", "error"),
+    [
+        *((rm.Fallback((Breaks(2, error), rm.Bundle())), error) for error in (MemoryError, OSError)),
+        (rm.Fallback((Breaks(2), rm.Bundle())), SolverFailed),  # where warnings are errors
+        (Breaks(2), IndexError),
+    ],
+    ids=repr,
+)
+def test_errors_of_the_system_and_of_a_solver_alone_end_the_run(solver, error):
     with pytest.raises(error):
-        rm.minimize(Problem().objective(), rm.Fallback((Breaks(2, error), rm.Bundle())))
-
-
-def test_a_solver_that_was_given_alone_raises_its_exception():
-    with pytest.raises(IndexError):
-        rm.minimize(Problem().objective(), Breaks(2))
+        rm.minimize(Problem().objective(), solver)
 
 
 # ---------------------------------------------------------------- runs without an iterate

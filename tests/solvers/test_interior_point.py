@@ -22,17 +22,6 @@ def test_weights_that_are_zero_at_the_minimum_are_zero(loss, X):
     assert not result.w[25:].any()
 
 
-def test_many_small_weights_are_set_to_zero_together():
-    rng = np.random.default_rng(0)
-    X, z = rng.standard_normal((40, 300)), rng.standard_normal(40)
-    result = rm.minimize(
-        rm.Objective(rm.linear_risk(X, np.sign(z), rm.Hinge()), rm.L1(), 1e-3), rm.InteriorPoint()
-    )
-    # a vertex of the polyhedron: at most one weight per row, and some slack at a gap of 0.1 %
-    assert result.status == "converged"
-    assert np.count_nonzero(result.w) <= 60
-
-
 # ---------------------------------------------------------------- several outputs
 @pytest.mark.parametrize(("loss", "size"), [(rm.Softmax(), 5), (rm.MulticlassHinge(), 5)])
 def test_several_outputs_reach_the_optimum_of_cvxpy(loss, size):

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import name_of
+from helpers import Problem, name_of
 from riskmin.executors import Executor, as_backend
 from solver_cases import CASES, DUALS, FIRST, KINDS, REGISTERED, raw_bound
 
@@ -98,6 +98,12 @@ def test_runs_agree_to_the_last_bit(case):
     assert bits(case.solver, case.objective) == bits(case.solver, case.objective)
 
 
+def test_long_pairs_of_lbfgs_have_the_same_bits_on_threads():
+    data = Problem(rm.Logistic(), n=6, p=40_000, lam=10.0)
+    one, two = (data.objective(executor=a, n_shards=2) for a in (rm.Serial(), rm.Threads(n_workers=2)))
+    assert bits(rm.Lbfgs(), one) == bits(rm.Lbfgs(), two)
+
+
 @pytest.mark.parametrize("case", [*FIRST, *DUALS[::4]], ids=repr)
 def test_a_path_from_a_larger_lam_ends_at_the_minimum(case):
     J = case.objective
@@ -149,6 +155,26 @@ def test_any_start_leads_to_valid_bounds_and_none_to_a_point_worse_than_zero(cas
         assert optimum <= result.value * (1 + 1e-8)
         assert result.value <= J.value(np.zeros(J.risk.dim)) * (1 + 1e-12)
         assert result.lower <= optimum * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "lam"),
+    [
+        *((a, rm.Logistic(), 0.05) for a in (rm.ProximalGradient(), rm.OwlQn(), rm.CoordinateDescent(8))),
+        *((rm.Bundle(), rm.Hinge(), 0.1), (rm.InteriorPoint(), rm.Hinge(), 1e-3)),
+    ],
+    ids=repr,
+)
+def test_few_of_many_weights_are_not_zero(solver, loss, lam):
+    """Zeros are exact, not small numbers, and the slopes meet the optimality conditions."""
+    X = np.random.default_rng(0).standard_normal((60, 200))
+    J = rm.Objective(rm.linear_risk(X, np.sign(X[:, :3].sum(axis=1)), loss), rm.L1(), lam)
+    result = rm.minimize(J, solver, tol=1e-6 if loss.smooth else 1e-3)
+    assert result.status == "converged"
+    assert 3 <= np.count_nonzero(result.w) <= 60  # at a vertex of the polyhedron, one per row
+    slopes = np.abs(J.risk(result.w)[1]) if loss.smooth else np.abs(result.cut.a)
+    assert np.all(slopes <= lam * (1 + (1e-2 if loss.smooth else 1e-6)))
+    assert not loss.smooth or np.abs(slopes[result.w != 0] / lam - 1).max() < 1e-2
 
 
 class Fails(Executor):
