@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from riskmin.core.persist import checksum, load_arrays, save_arrays
-from solver_cases import DUALS, FIRST, NEWTON, REGISTERED
+from solver_cases import DUALS, FIRST, NEWTON, REGISTERED, Classes
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((31, 5)) * (RNG.random((31, 5)) < 0.7)
@@ -23,27 +23,12 @@ def problem(y, loss, reg=None, lam=1e-2, X=X, **settings):
     return rm.Objective(rm.linear_risk(X, y, loss, **settings), reg or rm.L2(), lam)
 
 
-class ThreeClasses:
-    """A structured model."""
-
-    dim = 15
-
-    def joint_feature(self, x, y):
-        return np.outer(np.eye(3)[y], x).ravel()
-
-    def cost(self, y, other):
-        return float(y != other)
-
-    def loss_augmented_argmax(self, x, y, w):
-        return int(np.argmax(w.reshape(3, 5) @ x + (np.arange(3) != y)))
-
-
 def kernel(X=X):
     return rm.Objective(*rm.kernel_risk(X, SIGN, rm.Hinge(), "rbf"), 1e-2)
 
 
 def structured(X=X, y=CLASS, lam=0.3):
-    return rm.Objective(rm.Structured(ThreeClasses()).risk(X, y), rm.L2(), lam)
+    return rm.Objective(rm.Structured(Classes(3, 5)).risk(X, y), rm.L2(), lam)
 
 
 SOLVED = {repr(case): case for case in [*FIRST, *NEWTON[::6], *DUALS[::6]]}

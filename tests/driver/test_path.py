@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import riskmin as rm
 from helpers import Problem
@@ -171,25 +169,3 @@ def test_grids_decrease_from_lam_max():
     flat = rm.linear_risk(np.ones((2, 1)), np.zeros(2), rm.Squared())
     assert rm.lam_max(flat, rm.L1()) == 0
     assert rm.lam_grid(flat, rm.L1(), 2).tolist() == [1.0, 1e-6]
-
-
-# ---------------------------------------------------------------- random paths
-@pytest.mark.exhaustive
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    lams=st.lists(st.floats(1e-5, 10.0), min_size=1, max_size=6),
-    regs=st.lists(st.sampled_from(BUNDLE_REGS), min_size=6, max_size=6),
-    loss=st.sampled_from([rm.Hinge(), rm.Absolute(), rm.Logistic(), rm.Squared()]),
-    intercept=st.booleans(),
-)
-def test_bounds_of_random_paths_are_valid(seed, lams, regs, loss, intercept):
-    risk = risk_of(loss, n=40, seed=seed, intercept=intercept)
-    for lam, reg, result in zip(
-        lams, regs, rm.path(risk, regs[: len(lams)], lams, max_iter=300), strict=False
-    ):
-        obj = rm.Objective(risk, reg, lam)
-        cold = rm.minimize(obj, tol=1e-4, max_iter=300)
-        assert result.lower <= cold.value * (1 + 1e-9)
-        assert cold.lower <= result.value * (1 + 1e-9)
-        assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6, abs=1e-9)

@@ -11,7 +11,7 @@ import riskmin as rm
 from everywhere import RemoteExecutor
 from helpers import Ridge
 from riskmin.executors.dask.client import dask_client
-from solver_cases import REMOTE
+from solver_cases import REMOTE, Classes
 
 
 def table(n=24, p=3, density=1.0, seed=0):
@@ -31,21 +31,6 @@ def kernel(loss):
     return rm.Objective(*rm.kernel_risk(table(), np.sign(np.arange(24) % 3 - 0.5), loss, "rbf"), 0.1)
 
 
-class TwoOutputs:
-    """A structured model with the outputs -1 and 1."""
-
-    dim = 2
-
-    def joint_feature(self, x, y):
-        return y * x
-
-    def cost(self, y, other):
-        return float(y != other)
-
-    def loss_augmented_argmax(self, x, y, w):
-        return max((-1, 1), key=lambda other: self.cost(y, other) + w @ self.joint_feature(x, other))
-
-
 class Parabola:
     """An oracle: |w - 1|^2."""
 
@@ -56,7 +41,7 @@ class Parabola:
 
 
 WIDE = table(40, 2600, 0.01)
-STRUCTURED = rm.Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
+STRUCTURED = rm.Structured(Classes(2, 2)).risk(list(table(8, 2)), [0, 1] * 4)
 PROBLEMS = {
     "unpenalized directions": [problem(rm.Hinge(), reg=rm.Equality(rm.L2(), np.eye(1, 3)))],
     "kernels": [kernel(rm.Hinge()), kernel(rm.FBeta())],

@@ -16,6 +16,10 @@ def objective(X, y, loss, lam, reg=None, **settings):
     return rm.Objective(rm.linear_risk(X, y, loss, **settings), reg or L2(), lam)
 
 
+def drawn(loss, settings):
+    return Problem(loss, **settings).objective()
+
+
 # ---------------------------------------------------------------- numbers in raw units
 def categories(loss, intercept, scaled, n=200, levels=(60, 40, 20)):
     """One-hot encoded categories beside numbers in other units, some far from zero.
@@ -45,15 +49,6 @@ def levels(seed, n=160, p=6, k=5):
     X = np.round(level[:, None] * np.exp(rng.normal(0, 0.2, (n, p))) * 10 ** rng.uniform(4, 9, p))
     size = np.log(level) + rng.normal(0, 0.5, n)
     return X, np.searchsorted(np.quantile(size, np.arange(1, k) / k), size).astype(float)
-
-
-def units(seed, n=160, p=6, k=5):
-    """Correlated columns in units of 1e-6 to 1e10, half of them with an offset."""
-    rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((n, p)) @ (np.eye(p) + 0.5 * rng.standard_normal((p, p)))
-    X = Z * 10 ** rng.uniform(-6, 10, p) + 10 ** rng.uniform(-6, 10, p) * (rng.random(p) < 0.5)
-    scores = Z @ rng.standard_normal((p, k)) + 2 * rng.standard_normal((n, k))
-    return X, scores.argmax(axis=1).astype(float)
 
 
 def raw_table(seed, n=60, p=8):
@@ -155,12 +150,6 @@ def many_classes():
     return objective(X, y, rm.MulticlassHinge(), 2e-6, fit_intercept=True, n_outputs=12)
 
 
-def few_rows_of_classes(size):
-    rng = np.random.default_rng(7)
-    X = np.logspace(-size, size, 120) * (rng.standard_normal((60, 120)) + 100 * (size > 0))
-    return objective(X, rng.integers(0, 4, 60), rm.Softmax(), 1e-3, fit_intercept=True)
-
-
 def one_of_a_class(loss):
     """No sample of the rows has two classes."""
     y = np.where(np.arange(20_000) == 7, 1.0, -1.0)
@@ -172,12 +161,6 @@ def without_weight(lam):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((21, 3)), rng.integers(0, 4, 21)
     return objective(X, y, rm.MulticlassHinge(), lam, sample_weight=1.0 * (y < 3), fit_intercept=True)
-
-
-def short_chains():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((15, 6)), rng.integers(0, 3, 15).astype(float)
-    return objective(X, y, rm.ChainMaxMargin(), 1e-4, lengths=[4, 5, 6])
 
 
 # ---------------------------------------------------------------- rows and columns that depend on each other
@@ -194,14 +177,6 @@ def free_intercepts(seed):
     """Classes with an intercept whose curvature is zero."""
     X = sp.csr_array(np.random.default_rng(seed).standard_normal((6, 45)))
     return objective(X, [1, 3, 4, 3, 0, 4], rm.MulticlassSquaredHinge(), 1e-3, fit_intercept=True)
-
-
-def rows_with_an_offset():
-    """Columns 300 times as far from zero as they are wide."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 5)) + 300
-    y = np.where(X[:, 0] > 300 + 0.3 * rng.standard_normal(300), 1.0, -1.0)
-    return objective(X, y, rm.Hinge(), 1e-4)
 
 
 def separable_classes():
@@ -229,14 +204,6 @@ def correlated(fraction):
     return rm.Objective(risk, L1(), fraction * np.abs(risk(np.zeros(300))[1]).max())
 
 
-def smooth_and_nearly_free(loss):
-    """At lam = 1e-6, as in section 5.5.3 of paper D."""
-    rng = np.random.default_rng(8)
-    X = rng.standard_normal((200, 10)) * np.logspace(0, -1, 10)
-    z = X @ rng.standard_normal(10) + rng.standard_normal(200)
-    return objective(X, np.sign(z) if loss.task == "classification" else z, loss, 1e-6)
-
-
 def area_nearly_free():
     """The setting of paper D: an area under the ROC curve, smoothed, and lam = 1e-6."""
     rng = np.random.default_rng(9)
@@ -249,7 +216,7 @@ def area_nearly_free():
 CLASSES = [rm.MulticlassHinge(), rm.Softmax(), rm.MulticlassSquaredHinge()]
 LEVELS = levels(1)
 RAW = [
-    *((loss, *draw(0), {}) for loss in CLASSES for draw in (levels, units)),
+    *((loss, *levels(0), {}) for loss in CLASSES),
     (CLASSES[0], sp.csr_array(LEVELS[0]), LEVELS[1], {}),
     *((loss, LEVELS[0].astype(np.float32), LEVELS[1], {}) for loss in CLASSES[1:]),
     *((loss, *LEVELS, {"fit_intercept": False}) for loss in CLASSES),
@@ -265,6 +232,10 @@ LISTS = [
     *(rm.Ndcg(), rm.Mrr(), rm.ExpectedRankUtility(), rm.Ndcg(weights="discount")),
     *(rm.FBeta(), rm.PrecisionAtK(5), rm.RocArea()),
 ]
+WIDE, SIZES = {"n": 60, "p": 120, "lam": 1e-3, "intercept": True}, np.logspace(-6, 6, 120)
+FREE = {"n": 200, "p": 10, "lam": 1e-6, "units": np.logspace(0, -1, 10)}
+UNITS = {"n": 160, "p": 6, "lam": 1e-4, "intercept": True, "offset": 10.0 ** np.arange(-6, 10, 3)}
+UNITS["units"] = 10.0 ** np.array([3, -6, 10, 0, 7, -3])
 AUTO, ACCELERATED = rm.Auto(), rm.AcceleratedGradient()
 # the objective as a function and its arguments, the solver, the tolerance and the most steps
 CASES = [
@@ -296,17 +267,20 @@ CASES = [
     *((signs, (rm.RocArea(), lam, 0, 40, 120), AUTO, 1e-6, 10_000) for lam in (1e-2, 1e-6)),
     (nearly_parallel, (), AUTO, 1e-3, 100),
     (many_classes, (), AUTO, 1e-3, 200),
-    *((few_rows_of_classes, (size,), AUTO, 1e-3, 100) for size in (0.0, 6.0)),
+    (drawn, (rm.Softmax(), WIDE), AUTO, 1e-3, 100),
+    (drawn, (rm.Softmax(), WIDE | {"units": SIZES, "offset": 100 * SIZES}), AUTO, 1e-3, 100),
+    *((drawn, (loss, UNITS), AUTO, 1e-3, 400) for loss in CLASSES),
     (one_of_a_class, (rm.Logistic(),), Newton(), 1e-3, 10_000),
     (one_of_a_class, (rm.Hinge(),), AUTO, 1e-3, 10_000),
     *((without_weight, (lam,), rm.DualCoordinateAscent(), 1e-5, 500) for lam in (0.86, 0.05)),
-    (short_chains, (), AUTO, 1e-3, 999),
+    (drawn, (rm.ChainMaxMargin(), {"n": 15, "p": 6, "lam": 1e-4}), AUTO, 1e-3, 999),
     *((twins, (seed,), Newton(), 1e-3, 500) for seed in (14, 17)),
     *((free_intercepts, (seed,), Newton(), 1e-3, 500) for seed in (2, 10, 18)),
-    (rows_with_an_offset, (), Newton(), 1e-3, 500),
+    (drawn, (rm.Hinge(), {"n": 300, "p": 5, "lam": 1e-4, "offset": 300.0}), Newton(), 1e-3, 500),
     (separable_classes, (), AUTO, 1e-3, 500),
     (spectra, (), rm.CoordinateDescent(), 1e-8, 12),
-    *((smooth_and_nearly_free, (a,), ACCELERATED, 1e-4, 10_000) for a in (rm.Logistic(), rm.Squared())),
+    # at lam = 1e-6, as in section 5.5.3 of paper D
+    *((drawn, (a, FREE), ACCELERATED, 1e-4, 10_000) for a in (rm.Logistic(), rm.Squared())),
     (area_nearly_free, (), rm.Smoothing(ACCELERATED), 1e-2, 10_000),
 ]
 SWEEP = [

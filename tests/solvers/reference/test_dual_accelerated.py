@@ -107,12 +107,6 @@ def test_faster_than_bmrm_on_its_worst_case(n):
 # ---------------------------------------------------------------- optima
 
 
-def test_high_accuracy():
-    """Rounding neither stops the run early nor invalidates its bounds."""
-    case = drawn(rm.Hinge(), 0.2, intercept=True)
-    case.check(rm.minimize(case.objective(), rm.DualAccelerated(), tol=1e-10, max_iter=5000), tol=1e-10)
-
-
 def test_rows_without_labels():
     J = rm.Objective(rm.linear_risk(np.ones((1, 1)), None, rm.Novelty()), rm.L2(), 2.0)
     assert rm.minimize(J, rm.DualAccelerated(), tol=1e-8).value == pytest.approx(0.75, rel=1e-8)

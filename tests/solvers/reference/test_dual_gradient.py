@@ -1,5 +1,6 @@
 """Dual ascent with gradient steps, the augmented Lagrangian, and unpenalized directions."""
 
+import itertools
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -206,7 +207,22 @@ def test_user_losses_and_regularizers(changes, intercept):
 
 
 # ---------------------------------------------------------------- the intercept
-def check_bias(loss, reg, algorithm, passes):
+REGS = [L2(), Elastic(eps=0.1), Entropy(balanced=True)]
+LOSSES = [rm.Hinge(), rm.SquaredHinge(), rm.EpsilonInsensitive(epsilon=0.2)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "reg", "algorithm", "passes"),
+    [
+        *((rm.Hinge(), L2(), 3, 150), (rm.SquaredHinge(), L2(), 2, 150)),
+        *(
+            pytest.param(*case, 400, marks=pytest.mark.exhaustive)
+            for case in itertools.product(LOSSES, REGS, (2, 3))
+        ),
+    ],
+    ids=repr,
+)
+def test_the_bias_is_the_best_intercept(loss, reg, algorithm, passes):
     case = drawn(loss, reg, intercept=True)
     obj = case.objective()
     best = rm.minimize(obj, rm.Bundle(), tol=1e-10, max_iter=3000)
@@ -222,21 +238,6 @@ def check_bias(loss, reg, algorithm, passes):
     assert above >= -1e-12
     assert its[-1].info["feasibility"] < 1e-4
     assert -1e-12 <= its[-1].info["modified_gap"] < 1e-4
-
-
-@pytest.mark.parametrize(("loss", "algorithm"), [(rm.Hinge(), 3), (rm.SquaredHinge(), 2)], ids=repr)
-def test_the_bias_is_the_best_intercept(loss, algorithm):
-    check_bias(loss, L2(), algorithm, 150)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("algorithm", [2, 3])
-@pytest.mark.parametrize("reg", [L2(), Elastic(eps=0.1), Entropy(balanced=True)], ids=repr)
-@pytest.mark.parametrize(
-    "loss", [rm.Hinge(), rm.SquaredHinge(), rm.EpsilonInsensitive(epsilon=0.2)], ids=repr
-)
-def test_the_bias_is_the_best_intercept_for_others(loss, reg, algorithm):
-    check_bias(loss, reg, algorithm, 400)
 
 
 def damped(alpha, y, c1, c2, s, total):
