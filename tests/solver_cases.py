@@ -166,13 +166,9 @@ CORNERS = [
     *(rm.Hinge(), rm.Hinge(margin=2.5), rm.Novelty(), rm.Absolute(), rm.Quantile(0.9)),
     rm.EpsilonInsensitive(0.3),
 ]
-SPARSE_REGS = [rm.L1(), rm.L1(W4), rm.Elastic(0.3), rm.Elastic(2.0, W4), rm.Elastic(0.0)]
-OTHER_REGS = [
-    *(rm.Box(rm.L1(W4), -1.0, 1.0), rm.Box(rm.Elastic(0.2), -0.5, 0.3), rm.QNorm(1.5, 2.0)),
-    *(rm.Entropy(1.0, True, True), rm.L2(W4), rm.Box(rm.L2()), rm.Quadratic(np.diag(W4) + 0.4)),
-]
 BUNDLE_REGS = [
-    *(rm.L2(W4), rm.L1(), rm.L1(W4), rm.Elastic(0.7), rm.Box(rm.L2()), rm.Box(rm.L1(), -0.2, W4)),
+    *(rm.L2(W4), rm.L1(), rm.L1(W4), rm.Elastic(0.7), rm.Elastic(2.0, W4), rm.Elastic(0.0)),
+    *(rm.Box(rm.L2()), rm.Box(rm.L1(), -0.2, W4)),
     *(rm.Box(rm.L1(), 0.3, 2.0), rm.Box(rm.Elastic(0.3), -np.inf, 0.1), rm.Entropy(0.25)),
     *(rm.Entropy(W4, normalized=False), rm.Entropy(0.25, balanced=True)),
     *(rm.Entropy(0.1, normalized=False, balanced=True), rm.QNorm(1.5), rm.QNorm(1.1), rm.QNorm(3.0, 1.5)),
@@ -246,10 +242,11 @@ def _newton():
 
 
 def _first_order():
-    for k, reg in enumerate([*SPARSE_REGS, *OTHER_REGS]):
-        loss = rm.Poisson() if k % 2 and reg in SPARSE_REGS else rm.Logistic()
+    for k, reg in enumerate(BUNDLE_REGS):
+        sparse = isinstance(reg, rm.L1 | rm.Elastic)
+        loss = rm.Poisson() if k % 2 and sparse else rm.Logistic()
         problem = Problem(loss, reg, lam=0.02, n=30, weighted=True, intercept=k % 3 == 0)
-        for solver in (rm.ProximalGradient(), rm.OwlQn()) if reg in SPARSE_REGS else (rm.ProximalGradient(),):
+        for solver in (rm.ProximalGradient(), rm.OwlQn()) if sparse else (rm.ProximalGradient(),):
             yield Case(solver, problem, 1e-7)
         yield Case(rm.AcceleratedGradient(), Problem(rm.Logistic(), reg, 0.1, n=30, weighted=True))
     for solver in (rm.ProximalGradient(), rm.OwlQn()):
@@ -361,17 +358,8 @@ def _papers():
         if isinstance(reg, rm.L1) or isinstance(getattr(reg, "reg", None), rm.L1):
             continue  # it has no transfer function
         yield Case(rm.DualGaussSeidel(), Problem(rm.SquaredHinge(), reg, 0.3, n=30, weighted=True))
-    for loss in [
-        *(
-            rm.Hinge(),
-            rm.Logistic(),
-            rm.Exponential(),
-            rm.Poisson(),
-            rm.PowerHinge(p=1.5),
-            rm.PowerHinge(p=3.0),
-        ),
-        *(rm.EpsilonInsensitive(0.2), rm.EpsilonInsensitive(0.2, power=2.5)),
-    ]:
+    powers = rm.PowerHinge(p=1.5), rm.PowerHinge(p=3.0), rm.EpsilonInsensitive(0.2, power=2.5)
+    for loss in (rm.Hinge(), rm.Logistic(), rm.Exponential(), rm.Poisson(), ROWS[-1], *powers):
         yield Case(rm.DualGaussSeidel(), Problem(loss, rm.Elastic(0.1), 0.3, n=30, weighted=True))
     kinds = {"intercept": True}, {"sparse": True}, {"intercept": True, "reg": rm.L2(W4)}
     losses = [*CORNERS, rm.Huber(0.3), rm.SmoothedHinge(0.5)]

@@ -122,19 +122,11 @@ def test_the_chosen_solver_supports_the_problem_and_converges(kind):
         check_choice(obj)
 
 
-@pytest.mark.parametrize(
-    ("loss", "reg", "n"),
-    [
-        (rm.Logistic(), rm.L2(), 70),
-        (rm.Hinge(), rm.L2(), 24),
-        (rm.Logistic(), rm.L1(), 24),
-        (rm.Hinge(), rm.L1(), 24),
-    ],
-    ids=repr,
-)
-def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(loss, reg, n):
+@pytest.mark.parametrize(("loss", "n"), [(rm.Logistic(), 70), (rm.Hinge(), 24)], ids=repr)
+def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(loss, n):
     torch = pytest.importorskip("torch")
-    check_choice(problem(loss, torch.asarray(table(n)), reg=reg, fit_intercept=True))
+    for reg in (rm.L2(), rm.L1()):
+        check_choice(problem(loss, torch.asarray(table(n)), reg=reg, fit_intercept=True))
 
 
 def test_pairs_are_formed_up_to_a_number():

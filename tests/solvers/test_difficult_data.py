@@ -51,6 +51,11 @@ def levels(seed, n=160, p=6, k=5):
     return X, np.searchsorted(np.quantile(size, np.arange(1, k) / k), size).astype(float)
 
 
+def raw_lasso():
+    X, y = levels(0, n=400)
+    return objective(X, 1e3 * X[:, 0] + 1e9 * y, rm.Squared(), 1e9, L1(), fit_intercept=True)
+
+
 def raw_table(seed, n=60, p=8):
     """Columns of sizes from 1e-6 to 1e6, far from zero, two of them collinear, one constant; and scores."""
     rng = np.random.default_rng(seed)
@@ -247,6 +252,7 @@ CASES = [
         )
     ),
     *((raw_columns, (loss, k), rm.InteriorPoint(), 1e-3, 60) for k, loss in enumerate(COLUMNS)),
+    (raw_lasso, (), AUTO, 1e-3, 10_000),
     *((raw_columns, (loss, 4), AUTO, 1e-3, 149) for loss in CLASSES[:2]),
     *((many_raw_columns, (intercept,), AUTO, 1e-3, 100) for intercept in (False, True)),
     *((raw_list, (loss, k), AUTO, 1e-3, 10_000) for k, loss in enumerate(LISTS)),

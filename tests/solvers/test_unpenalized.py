@@ -82,8 +82,6 @@ def test_estimators_agree_with_statsmodels(name, tmp_path):
         (y > 0) * 1.0 if name == "logistic" else y, Z, getattr(sm.families, family)(), freq_weights=weight
     ).fit(tol=1e-14, maxiter=300)
     np.testing.assert_allclose(np.ravel(model.coef_) * X.std(0), theirs.params[1:], rtol=1e-5, atol=1e-7)
-    errors = model.summary(X, y, weight).std_err[1:] * X.std(0)
-    np.testing.assert_allclose(errors, theirs.bse[1:], rtol=1e-5)
     assert model.gap_ <= 1e-10 * model.objective_ + 1e-12
     rm.save_model(model, tmp_path / "m")
     assert rm.certify(rm.load_model(tmp_path / "m"), X, y, sample_weight=weight).status == "certified"

@@ -137,3 +137,42 @@ def test_an_intercept_far_from_zero_costs_hardly_more_epochs(loss):
         assert result.status == "converged"
         epochs.append(result.trace[-1]["epochs"])
     assert epochs[1] <= 2 * epochs[0]
+
+
+# ---------------------------------------------------------------- several classes
+@pytest.mark.parametrize("lam", [1e-3, 1.0, 50.0])
+@pytest.mark.parametrize("damping", [1.0, 0.5, 1.7])
+def test_a_step_moves_a_row_to_its_best_multipliers(damping, lam):
+    """With one row, a full step maximizes the dual over the simplex; other steps increase it."""
+    rng = np.random.default_rng(1)
+    cost = 3 * rng.random((6, 6)) * (1 - np.eye(6))
+    # the other rows have no weight
+    risk = rm.linear_risk(np.eye(6), np.arange(6.0), rm.MulticlassHinge(cost), sample_weight=np.eye(6)[0])
+    obj = rm.Objective(risk, rm.L2(), lam)
+    start, it = islice(rm.DualCoordinateAscent(damping=damping).iterates(obj, rng.standard_normal(36)), 2)
+
+    def gain(beta):
+        return beta @ cost[0] - ((beta - np.eye(6)[0]) ** 2).sum(axis=-1) / (2 * lam)
+
+    reached = raw_bound(obj, it)
+    assert reached >= raw_bound(obj, start) - 1e-12
+    others = rng.dirichlet(np.full(6, 0.3), 3000)
+    if damping == 1:
+        assert reached >= gain(others).max() - 1e-12
+        assert it.value - reached <= 1e-12 * (1 + it.value)
+    assert reached <= it.value + 1e-12
+
+
+@pytest.mark.slow
+def test_multipliers_optimal_for_one_center_continue_with_the_next():
+    rng = np.random.default_rng(20)
+    X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)
+    risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True)
+    assert (
+        rm.minimize(rm.Objective(risk, rm.L2(), 1.0), rm.DualCoordinateAscent(), tol=2e-5).status
+        == "converged"
+    )
+    assert (
+        rm.minimize(rm.Objective(risk, rm.L2(), 0.1), rm.DualCoordinateAscent(), tol=1e-17).status
+        == "stalled"
+    )
