@@ -97,25 +97,14 @@ REGISTERED = {name: list(_registered(name)) for name in rm.SOLVERS}
 def regularizers(dim):
     """Regularizers for w of this length."""
     W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
-    special = {
-        "L2": rm.L2(),
-        "L1": rm.L1(),
-        "Elastic": rm.Elastic(0.3),
-        "nonnegative L2": rm.Box(rm.L2()),
-        "nonnegative L1": rm.Box(rm.L1()),
-        "boxed Elastic": rm.Box(rm.Elastic(0.2), -0.5, 0.3),
-        "boxed L1": rm.Box(rm.L1(), -1.0, 1.0),
-        "Quadratic": rm.Quadratic(np.diag(W) + np.full((dim, dim), 0.4)),
-        "QNorm(1.5, 2)": rm.QNorm(1.5, 2.0),
-        "QNorm(3, 1.5)": rm.QNorm(3.0, 1.5),
-        "Entropy": rm.Entropy(W),
-        "free Entropy": rm.Entropy(1.0, normalized=False),
-        "balanced Entropy": rm.Entropy(W, balanced=True),
-        "free balanced Entropy": rm.Entropy(0.5, normalized=False, balanced=True),
-    }
-    classes = {type(reg) for reg in special.values()}
-    others = {name: reg for name, reg in rm.REGULARIZERS.items() if type(reg) not in classes}
-    return special | others
+    special = [
+        *(rm.L2(), rm.L1(), rm.Elastic(0.3), rm.Box(rm.L2()), rm.Box(rm.L1()), rm.Box(rm.L1(), -1.0, 1.0)),
+        *(rm.Box(rm.Elastic(0.2), -0.5, 0.3), rm.Quadratic(np.diag(W) + np.full((dim, dim), 0.4))),
+        *(rm.QNorm(1.5, 2.0), rm.QNorm(3.0, 1.5), rm.Entropy(W), rm.Entropy(1.0, normalized=False)),
+        *(rm.Entropy(W, balanced=True), rm.Entropy(0.5, normalized=False, balanced=True)),
+    ]
+    others = [reg for reg in rm.REGULARIZERS.values() if type(reg) not in {type(known) for known in special}]
+    return [*special, *others]
 
 
 # ---------------------------------------------------------------- other settings

@@ -274,7 +274,7 @@ def test_any_combination_has_a_proof_or_a_refusal(seed):
         X = X * 10.0 ** rng.uniform(-2, 9 * rng.integers(2), X.shape[1])
         X = sp.csr_array(X) if rng.random() < 0.3 else X.astype(np.float32) if rng.random() < 0.4 else X
         risk = risk_of(loss, X, y, weights if rng.random() < 0.5 else None)
-        regs = list(regularizers(risk.dim).values())
+        regs = regularizers(risk.dim)
         J = rm.Objective(risk, regs[rng.integers(len(regs))], 10 ** rng.uniform(-3, 0))
         w0 = J.reg.prox(1e-3 * rng.standard_normal(risk.dim), 0.0) if rng.random() < 0.5 else None
         try:

@@ -232,29 +232,40 @@ OTHER_RISKS = [
         r"cannot be smoothed.*use Bundle",
     ),
 ]
+# the setting, the words, and the wrong values
 SETTINGS = [
-    (partial(rm.CoordinateDescent, start=0), "start"),
-    (partial(rm.DualCoordinateAscent, damping=2.0), "damping"),
-    (partial(rm.DualCoordinateAscent, seed=-1), "seed"),
-    (partial(rm.DualCoordinateAscent, local_epochs=0), "needs local_epochs to be a whole number >= 1, not 0"),
-    (partial(rm.DualGaussSeidel, damping=0.0), "damping"),
-    (partial(rm.DualGaussSeidel, damping=np.inf), "damping"),
-    (partial(rm.DualGaussSeidel, rate=-1.0), "rate"),
-    (partial(rm.AugmentedLagrangian, algorithm=1), "algorithm"),
-    (partial(rm.AugmentedLagrangian, mu=0.0), "mu"),
-    (partial(rm.AugmentedLagrangian, bias_rate=0.0), "bias_rate"),
-    (partial(rm.Fallback, solvers=()), "at least one"),
-    (partial(rm.Fallback, solvers=(rm.Bundle(),), tol=0.0), "tol"),
-    (partial(rm.OwlQn, memory=0), "whole number >= 1"),
-    (partial(rm.Smoothing, c_mu=0.0), "Smoothing needs c_mu > 0, not 0"),
-    (partial(rm.Smoothing, c_mu=float("nan")), "Smoothing needs c_mu > 0, not nan"),
+    (rm.CoordinateDescent, "start", "start", 0),
+    (rm.DualCoordinateAscent, "damping", "damping", 2.0),
+    (rm.DualCoordinateAscent, "seed", "seed", -1),
+    (rm.DualCoordinateAscent, "local_epochs", "needs local_epochs to be a whole number >= 1, not 0", 0),
+    (rm.DualGaussSeidel, "damping", "damping", 0.0, np.inf),
+    (rm.DualGaussSeidel, "rate", "rate", -1.0),
+    (rm.AugmentedLagrangian, "algorithm", "algorithm", 1),
+    (rm.AugmentedLagrangian, "mu", "mu", 0.0),
+    (rm.AugmentedLagrangian, "bias_rate", "bias_rate", 0.0),
+    (rm.Fallback, "solvers", "at least one", ()),
+    (partial(rm.Fallback, (rm.Bundle(),)), "tol", "tol", 0.0),
+    (rm.OwlQn, "memory", "whole number >= 1", 0),
+    (rm.Smoothing, "c_mu", "Smoothing needs c_mu > 0, not (0|nan)", 0.0, np.nan),
     (
-        partial(rm.Smoothing, inner=rm.Hinge()),
+        rm.Smoothing,
+        "inner",
         "is no solver: give an object with the method iterates, such as Lbfgs",
+        rm.Hinge(),
     ),
-    (partial(Smoothed, loss=rm.Hinge(), mu=0.0), "Smoothed needs mu > 0, not 0"),
-    (partial(rm.Switching, fast=rm.Lbfgs(), accurate=rm.Bundle(), tol=0.0), "tol"),
-    (partial(rm.Switching, fast=rm.Lbfgs(), accurate=rm.Bundle(), passes_per_digit=-1.0), "passes_per_digit"),
+    (partial(Smoothed, rm.Hinge()), "mu", "Smoothed needs mu > 0, not 0", 0.0),
+    (partial(rm.Switching, rm.Lbfgs(), rm.Bundle()), "tol", "tol", 0.0),
+    (partial(rm.Switching, rm.Lbfgs(), rm.Bundle()), "passes_per_digit", "passes_per_digit", -1.0),
+    (rm.Newton, "direct", "direct", 0),
+    (rm.Newton, "mu_decrease", "mu_decrease between 0 and 1, not 1.0", 1.0),
+    (rm.AcceleratedGradient, "gamma_u", "needs a finite gamma_u >", 1.0, np.inf),
+    (rm.AcceleratedGradient, "gamma_d", "needs a finite gamma_d >", 0.9, np.nan),
+    (rm.DualAccelerated, "restart", "needs restart > 1", 1.0, 0.0, np.nan),
+    (rm.Pegasos, "batch_size", "whole number", 0, 2.5),
+    (rm.Pegasos, "seed", "whole number", -1),
+    (rm.ScipyMinimizer, "method", "not one of L-BFGS-B", "Nelder-Mead"),
+    (partial(rm.Equality, rm.L1()), "C", "L2", np.ones(3)),
+    (partial(rm.Equality, rm.L2()), "C", "independent", np.ones((2, 3))),
 ]
 DATA = [
     (run(None, rm.PrecisionAtK(k=9), rm.L1()), "PrecisionAtK needs k=9 rows"),
@@ -309,22 +320,6 @@ UNPENALIZED = [
         )
     ),
 ]
-OTHER_SETTINGS = [
-    (partial(rm.Newton, direct=0), "direct"),
-    (partial(rm.Newton, mu_decrease=1.0), "mu_decrease between 0 and 1, not 1.0"),
-    *(
-        (partial(rm.AcceleratedGradient, **wrong), "needs a finite gamma_[ud] >")
-        for wrong in ({"gamma_u": 1.0}, {"gamma_u": np.inf}, {"gamma_d": 0.9}, {"gamma_d": np.nan})
-    ),
-    *((partial(rm.DualAccelerated, restart=wrong), "needs restart > 1") for wrong in (1.0, 0.0, np.nan)),
-    *(
-        (partial(rm.Pegasos, **wrong), "whole number")
-        for wrong in ({"batch_size": 0}, {"batch_size": 2.5}, {"seed": -1})
-    ),
-    (partial(rm.ScipyMinimizer, method="Nelder-Mead"), "not one of L-BFGS-B"),
-    (partial(rm.Equality, reg=rm.L1(), C=np.ones(3)), "L2"),
-    (partial(rm.Equality, reg=rm.L2(), C=np.ones((2, 3))), "independent"),
-]
 ONLINE = [
     (online(rate=0.0), "rate"),
     (online(epochs=0), "epochs"),
@@ -340,10 +335,12 @@ ONLINE = [
     (partial_fit([-1.0, 1.0], [3.0]), "not among"),
     (partial_fit([-1.0, 1.0], [1.0], [1.0, 2.0]), "differs"),
 ]
+WRONG = TypeError, ValueError
 test_refusals = refusals(
     ([(run(a, *case), words) for a, words, *cases in UNSUPPORTED for case in cases], UnsupportedProblem),
     (OTHER_RISKS, UnsupportedProblem),
-    ([*SETTINGS, *OTHER_SETTINGS, *DATA, *UNPENALIZED, *ONLINE], (TypeError, ValueError)),
+    ([(partial(a, **{name: bad}), words) for a, name, words, *values in SETTINGS for bad in values], WRONG),
+    ([*DATA, *UNPENALIZED, *ONLINE], WRONG),
 )
 
 
