@@ -346,7 +346,7 @@ def _papers():
     for reg in BUNDLE_REGS:
         if isinstance(reg, rm.L1) or isinstance(getattr(reg, "reg", None), rm.L1):
             continue  # it has no transfer function
-        yield Case(rm.DualGaussSeidel(), Problem(rm.SquaredHinge(), reg, 0.3, n=30, weighted=True))
+        yield Case(rm.DualGaussSeidel(), Problem(rm.SquaredHinge(), reg, 0.2, n=30, weighted=True))
     powers = rm.PowerHinge(p=1.5), rm.PowerHinge(p=3.0), rm.EpsilonInsensitive(0.2, power=2.5)
     for loss in (rm.Hinge(), rm.Logistic(), rm.Exponential(), rm.Poisson(), ROWS[-1], *powers):
         yield Case(rm.DualGaussSeidel(), Problem(loss, rm.Elastic(0.1), 0.3, n=30, weighted=True))
