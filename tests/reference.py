@@ -18,6 +18,7 @@ from riskmin import (
     Elastic,
     Entropy,
     EpsilonInsensitive,
+    Equality,
     ExpectedRankUtility,
     Exponential,
     FBeta,
@@ -286,6 +287,8 @@ def omega(reg, w):
         u, v = cp.Variable(p), cp.Variable(p)
         total = [cp.sum(u) + cp.sum(v) == 2 * mu.sum()] * reg.normalized
         return cp.sum(cp.kl_div(u, mu) + cp.kl_div(v, mu)), [u - v == w, *total]
+    if isinstance(reg, Equality):  # the distance from the unpenalized directions
+        return omega(reg.reg, w - reg.C.T @ cp.Variable(len(reg.C)))
     if isinstance(reg, GroupLasso):
         groups = [np.flatnonzero(reg.groups == g) for g in range(reg.n_groups)]
         sizes = [len(g) ** 0.5 for g in groups] if reg.weights is None else reg.weights * np.ones(len(groups))

@@ -1,7 +1,7 @@
 """The instances of the contract of solvers: every registered solver on problems of each kind, and others."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import cycle
 
 import numpy as np
@@ -33,6 +33,11 @@ class Case:
     @cached_property
     def objective(self):
         return self.problem.objective(**self.settings)
+
+
+def raw_bound(J, it):
+    """The lower bound of the cut of an iterate, without scaling it."""
+    return it.cut.b - J.lam * J.reg.conjugate(-it.cut.a / J.lam)
 
 
 # ---------------------------------------------------------------- registered solvers
@@ -88,6 +93,20 @@ REGISTERED = {name: list(_registered(name)) for name in rm.SOLVERS}
 """The cases of each registered solver."""
 
 
+@cache
+def regularizers(dim):
+    """Regularizers for w of this length."""
+    W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
+    special = [
+        *(rm.L2(), rm.L1(), rm.Elastic(0.3), rm.Box(rm.L2()), rm.Box(rm.L1()), rm.Box(rm.L1(), -1.0, 1.0)),
+        *(rm.Box(rm.Elastic(0.2), -0.5, 0.3), rm.Quadratic(np.diag(W) + np.full((dim, dim), 0.4))),
+        *(rm.QNorm(1.5, 2.0), rm.QNorm(3.0, 1.5), rm.Entropy(W), rm.Entropy(1.0, normalized=False)),
+        *(rm.Entropy(W, balanced=True), rm.Entropy(0.5, normalized=False, balanced=True)),
+    ]
+    others = [reg for reg in rm.REGULARIZERS.values() if type(reg) not in {type(known) for known in special}]
+    return [*special, *others]
+
+
 # ---------------------------------------------------------------- other settings
 def each(solver, problems, tol=1e-6, **settings):
     return [Case(solver, problem, tol, settings) for problem in problems]
@@ -98,6 +117,7 @@ def _on(solver, tol, *cases):
     return each(solver, [_problem(kind, lam) for kind, lam in cases], tol)
 
 
+REMOTE = {"executor": RemoteExecutor(), "n_shards": 3}
 COMBINED = [
     *_on(rm.Fallback((rm.Lbfgs(), rm.Bundle()), 1e-6), 1e-6, ("absolute", 0.05), ("softmax", 0.05)),
     *_on(rm.Smoothing(rm.OwlQn()), 1e-4, ("hinge, L1", 0.05)),
@@ -108,10 +128,17 @@ COMBINED = [
         ("hinge", 0.05),
         ("absolute", 0.05),
     ),
+    *each(
+        rm.Switching(rm.DualCoordinateAscent(local_epochs=1), rm.Bundle(), passes_per_digit=0.1),
+        [_problem("hinge", 0.05)],
+        **REMOTE,
+    ),
 ]
 """Solvers made of others."""
 W4 = np.array([0.5, 1.0, 2.0, 0.7])
 METRIC = np.diag([0.1, 1.0, 2.0, 5.0]) + 0.05
+FREE = rm.Equality(rm.L2(), np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, -1.0, 2.0]]))
+"""Directions without a penalty."""
 ROWS = [
     *(rm.Logistic(), rm.SquaredHinge(), rm.SmoothedHinge(0.3), rm.Squared(), rm.Huber(0.5), rm.Huber(0.01)),
     *(rm.Poisson(), rm.Exponential(), rm.EpsilonInsensitive(0.2, 2.0), rm.PowerHinge(3.0)),
@@ -128,23 +155,13 @@ CORNERS = [
     *(rm.Hinge(), rm.Hinge(margin=2.5), rm.Novelty(), rm.Absolute(), rm.Quantile(0.9)),
     rm.EpsilonInsensitive(0.3),
 ]
-SPARSE_REGS = [rm.L1(), rm.L1(W4), rm.Elastic(0.3), rm.Elastic(2.0, W4), rm.Elastic(0.0)]
-OTHER_REGS = [
-    *(rm.Box(rm.L1(W4), -1.0, 1.0), rm.Box(rm.Elastic(0.2), -0.5, 0.3), rm.QNorm(1.5, 2.0)),
-    *(rm.Entropy(1.0, True, True), rm.L2(W4), rm.Box(rm.L2()), rm.Quadratic(np.diag(W4) + 0.4)),
-]
 BUNDLE_REGS = [
-    *(rm.L2(W4), rm.L1(), rm.L1(W4), rm.Elastic(0.7), rm.Box(rm.L2()), rm.Box(rm.L1(), -0.2, W4)),
+    *(rm.L2(W4), rm.L1(), rm.L1(W4), rm.Elastic(0.7), rm.Elastic(2.0, W4), rm.Elastic(0.0)),
+    *(rm.Box(rm.L2()), rm.Box(rm.L1(), -0.2, W4)),
     *(rm.Box(rm.L1(), 0.3, 2.0), rm.Box(rm.Elastic(0.3), -np.inf, 0.1), rm.Entropy(0.25)),
     *(rm.Entropy(W4, normalized=False), rm.Entropy(0.25, balanced=True)),
     *(rm.Entropy(0.1, normalized=False, balanced=True), rm.QNorm(1.5), rm.QNorm(1.1), rm.QNorm(3.0, 1.5)),
     rm.Quadratic(METRIC),
-]
-TRANSFER_REGS = [
-    *(rm.L2([1.0, 2.0, 3.0, 4.0]), rm.Elastic(0.3), rm.Box(rm.L2()), rm.Box(rm.Elastic(0.3), -0.5, 0.5)),
-    *(rm.Entropy(), rm.Entropy([0.1, 0.2, 0.3, 0.4], balanced=True), rm.Entropy(normalized=False)),
-    *(rm.Entropy(0.1, normalized=False, balanced=True), rm.QNorm(1.5), rm.QNorm(3.0, 1.5), rm.QNorm(1.05)),
-    rm.Quadratic(np.eye(4) + 0.2),
 ]
 EXACT_LOSSES = [
     loss
@@ -170,6 +187,22 @@ def classes(**settings):
     made.X[np.abs(made.X) < 0.4] = 0.0
     made.X[3] = 0.0
     return made
+
+
+class Classes:
+    """A structured model of k classes of rows with p entries."""
+
+    def __init__(self, k, p):
+        self.k, self.dim = k, k * p
+
+    def joint_feature(self, x, y):
+        return np.outer(np.eye(self.k)[y], x).ravel()
+
+    def cost(self, y, other):
+        return float(y != other)
+
+    def loss_augmented_argmax(self, x, y, w):
+        return int(np.argmax(w.reshape(self.k, -1) @ x + (np.arange(self.k) != y)))
 
 
 def _newton():
@@ -198,13 +231,16 @@ def _newton():
 
 
 def _first_order():
-    for k, reg in enumerate([*SPARSE_REGS, *OTHER_REGS]):
-        loss = rm.Poisson() if k % 2 and reg in SPARSE_REGS else rm.Logistic()
+    for k, reg in enumerate(BUNDLE_REGS):
+        sparse = isinstance(reg, rm.L1 | rm.Elastic)
+        loss = rm.Poisson() if k % 2 and sparse else rm.Logistic()
         problem = Problem(loss, reg, lam=0.02, n=30, weighted=True, intercept=k % 3 == 0)
-        for solver in (rm.ProximalGradient(), rm.OwlQn()) if reg in SPARSE_REGS else (rm.ProximalGradient(),):
+        for solver in (rm.ProximalGradient(), rm.OwlQn()) if sparse else (rm.ProximalGradient(),):
             yield Case(solver, problem, 1e-7)
         yield Case(rm.AcceleratedGradient(), Problem(rm.Logistic(), reg, 0.1, n=30, weighted=True))
-    for memory in (1, 3):
+    for solver in (rm.ProximalGradient(), rm.OwlQn()):
+        yield Case(solver, Problem(rm.Huber(), rm.Elastic(0.3), 0.02, intercept=True), 1e-8, REMOTE)
+    for memory in (1, 3, 20):
         yield Case(rm.Lbfgs(memory=memory), Problem(rm.Poisson(), weighted=True, intercept=True), 1e-8)
     for loss, reg, intercept in (
         (rm.SmoothedHinge(1e-3), rm.L1(), True),
@@ -233,6 +269,8 @@ def _smoothing():
         (rm.AcceleratedGradient(), rm.Prbep(), rm.L2(), 0.5, 1e-3, False),
     ):
         yield Case(rm.Smoothing(inner), Problem(loss, reg, lam, n=24, intercept=intercept), tol)
+    for loss in (rm.Hinge(), rm.RocArea()):
+        yield Case(rm.Smoothing(), Problem(loss, lam=0.05, n=24), 1e-4, REMOTE)
 
 
 def _coordinates():
@@ -258,6 +296,7 @@ def _bundles():
     for k, reg in enumerate(BUNDLE_REGS):
         loss, lam = (rm.Hinge(), 0.5) if k % 2 else (rm.Absolute(), 0.02)
         yield Case(rm.Bundle(), Problem(loss, reg, lam, weighted=True, intercept=k % 3 == 0))
+    yield from each(rm.Bundle(keep=2), [_problem(kind, 0.05) for kind in ("hinge", "logistic")])
     # an intercept per class, which matters where the mean of the rows is far from zero
     for loss, lam in zip(OUTPUTS[3:6], (1e-3, 1e-1, 1e-2), strict=True):
         yield Case(rm.Bundle(), Problem(loss, lam=lam, intercept=True, weighted=True, offset=3.0), 1e-7)
@@ -289,8 +328,9 @@ def _duals():
         (rm.Hinge(), rm.Logistic(), rm.EpsilonInsensitive(0.2)), (1, 3, 7), strict=True
     ):
         reg = rm.L2(W4) if n_shards > 1 else rm.L2()
-        remote = {"executor": RemoteExecutor(), "n_shards": n_shards}
-        yield Case(dual, Problem(loss, reg, 0.05, n=30, weighted=True), settings=remote)
+        problem, remote = Problem(loss, reg, 0.05, n=30, weighted=True), REMOTE | {"n_shards": n_shards}
+        yield Case(dual, problem, settings=remote)
+        yield Case(rm.DualCoordinateAscent(local_epochs=1), problem, settings=remote)
     for loss in (rm.Prbep(), rm.RocArea(), rm.Ordinal(), rm.PairwiseHinge()):
         for p, sparse in ((30, False), (30, True), (5, False)):
             reg = rm.L2() if loss == rm.Prbep() else rm.L2(np.linspace(0.5, 2.0, p))
@@ -303,25 +343,28 @@ def _duals():
 
 
 def _papers():
-    for reg in TRANSFER_REGS:
-        yield Case(rm.DualGaussSeidel(), Problem(rm.SquaredHinge(), reg, 0.3, n=30, weighted=True))
-    for loss in [
-        *(
-            rm.Hinge(),
-            rm.Logistic(),
-            rm.Exponential(),
-            rm.Poisson(),
-            rm.PowerHinge(p=1.5),
-            rm.PowerHinge(p=3.0),
-        ),
-        *(rm.EpsilonInsensitive(0.2), rm.EpsilonInsensitive(0.2, power=2.5)),
-    ]:
+    for reg in BUNDLE_REGS:
+        if isinstance(reg, rm.L1) or isinstance(getattr(reg, "reg", None), rm.L1):
+            continue  # it has no transfer function
+        yield Case(rm.DualGaussSeidel(), Problem(rm.SquaredHinge(), reg, 0.2, n=30, weighted=True))
+    powers = rm.PowerHinge(p=1.5), rm.PowerHinge(p=3.0), rm.EpsilonInsensitive(0.2, power=2.5)
+    for loss in (rm.Hinge(), rm.Logistic(), rm.Exponential(), rm.Poisson(), ROWS[-1], *powers):
         yield Case(rm.DualGaussSeidel(), Problem(loss, rm.Elastic(0.1), 0.3, n=30, weighted=True))
     kinds = {"intercept": True}, {"sparse": True}, {"intercept": True, "reg": rm.L2(W4)}
     losses = [*CORNERS, rm.Huber(0.3), rm.SmoothedHinge(0.5)]
     losses.remove(rm.Novelty())
     for loss, kind in zip(losses, cycle(kinds), strict=False):
         yield Case(rm.DualAccelerated(), Problem(loss, lam=0.2, n=30, weighted=True, **kind), 1e-7)
+    for loss, intercept in ((rm.Hinge(), False), (rm.SquaredHinge(), True)):
+        yield Case(rm.AugmentedLagrangian(), Problem(loss, FREE, 0.2, intercept=intercept))
+    for loss, b in (
+        (rm.Squared(), False),
+        (rm.Logistic(), True),
+        (rm.Hinge(), True),
+        (rm.SquaredHinge(), False),
+    ):
+        yield Case(rm.Auto(), Problem(loss, FREE, 0.1, intercept=b))
+    yield Case(rm.DualAccelerated(), Problem(lam=0.2, n=30, weighted=True, intercept=True), 1e-10)
     yield Case(rm.DualAccelerated(restart=4.0), Problem(lam=0.05, n=30, weighted=True), 1e-4)
     yield Case(rm.DualConjugateGradient(preconditioned=False), _problem("squared", 0.05))
     yield Case(rm.Pegasos(batch_size=10), _problem("hinge", 1.0), 0.03)

@@ -3,30 +3,16 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import riskmin as rm
 from helpers import Problem
+from solver_cases import BUNDLE_REGS, METRIC, W4
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
-K = np.diag(np.arange(1.0, 7.0)) + 0.5
-REGULARIZERS = [
-    rm.L2(),
-    rm.L2(weights=np.arange(1.0, 7.0)),
-    rm.L1(),
-    rm.Elastic(eps=0.3),
-    rm.Box(rm.L1(), -0.5, 0.7),
-    rm.Box(rm.L2(), 0.0),
-    rm.Entropy(prior=0.5, balanced=True),
-    rm.Entropy(prior=0.5, normalized=False, balanced=True),
-    rm.QNorm(q=1.5),
-    rm.Quadratic(K),
-]
 
 
 def risk_of(loss, n=80, **settings):
-    return Problem(loss, n=n, p=6, units=np.geomspace(1, 0.1, 6), **settings).objective().risk
+    return Problem(loss, n=n, p=4, units=np.geomspace(1, 0.1, 4), **settings).objective().risk
 
 
 def check(result, obj, tol=1e-5):
@@ -43,7 +29,7 @@ def check(result, obj, tol=1e-5):
 def test_regularizers_of_a_path_may_differ(intercept):
     """Warm starts between all kinds of master problems and domains, from large lams to small and back."""
     risk = risk_of(rm.Hinge(), intercept=intercept)
-    regs, lams = REGULARIZERS, np.geomspace(0.3, 0.01, len(REGULARIZERS))
+    regs, lams = BUNDLE_REGS, np.geomspace(0.3, 0.01, len(BUNDLE_REGS))
     if intercept:
         regs, lams = regs[::-1], lams[::-1]
     for lam, reg, result in zip(lams, regs, rm.path(risk, regs, lams, tol=1e-3), strict=True):
@@ -60,7 +46,7 @@ def test_regularizers_of_a_path_may_differ(intercept):
         (rm.Hinge(), rm.L1(), rm.Bundle()),
         (rm.Hinge(), rm.L2(), rm.DualCoordinateAscent()),
         (rm.Logistic(), rm.L2(), rm.Lbfgs()),
-        (rm.Squared(), rm.Quadratic(K), rm.Lbfgs()),
+        (rm.Squared(), rm.Quadratic(METRIC), rm.Lbfgs()),
     ],
     ids=repr,
 )
@@ -153,7 +139,7 @@ def test_limits_apply_to_each_fit():
 # ---------------------------------------------------------------- lam_max
 SPARSE = [
     (rm.L1(), rm.Logistic(), True),
-    (rm.L1(weights=np.arange(1.0, 7.0)), rm.Squared(), False),
+    (rm.L1(W4), rm.Squared(), False),
     (rm.Elastic(eps=0.7), rm.Logistic(), False),
     (rm.Box(rm.L1(), -1.0, 2.0), rm.Squared(), True),
     (rm.Box(rm.Elastic(eps=0.2), 0.0), rm.Logistic(), True),
@@ -174,60 +160,12 @@ def test_lam_max_is_the_smallest_lam_with_the_trivial_solution(reg, loss, interc
     assert result.value < below.value(minimizer_of_reg) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(
-    "reg", [rm.L2(), rm.Quadratic(K), rm.QNorm(), rm.Entropy(), rm.Box(rm.L2(), -1.0, 1.0)], ids=repr
-)
-def test_smooth_regularizers_have_no_lam_max(reg):
-    risk = risk_of(rm.Logistic())
-    with pytest.raises(ValueError, match="no lam_max: choose the largest lam yourself"):
-        rm.lam_max(risk, reg)
-    np.testing.assert_allclose(rm.lam_grid(risk, reg, 4), [1, 1e-2, 1e-4, 1e-6])
-
-
 def test_grids_decrease_from_lam_max():
     risk = risk_of(rm.Squared())
     np.testing.assert_allclose(
         rm.lam_grid(risk, rm.L1(), 3), rm.lam_max(risk, rm.L1()) * np.array([1, 10**-1.5, 1e-3])
     )
+    np.testing.assert_allclose(rm.lam_grid(risk, rm.L2(), 4), [1, 1e-2, 1e-4, 1e-6])  # without a lam_max
     flat = rm.linear_risk(np.ones((2, 1)), np.zeros(2), rm.Squared())
     assert rm.lam_max(flat, rm.L1()) == 0
     assert rm.lam_grid(flat, rm.L1(), 2).tolist() == [1.0, 1e-6]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda risk: rm.path(risk, [rm.L2()], [1.0, 2.0]),
-            "1 regularizers for 2 lams: give one for each",
-        ),
-        (lambda risk: rm.path(risk, rm.L2(), [1.0, -1.0]), "lam must be a finite number > 0, not -1.0"),
-        (lambda risk: rm.path(risk, rm.L2(), [np.nan]), "lam must be a finite number > 0"),
-        (lambda risk: rm.lam_grid(risk, rm.L1(), 0), "at least one lam"),
-    ],
-)
-def test_invalid_arguments_raise(call, words):
-    with pytest.raises(ValueError, match=words):
-        call(risk_of(rm.Hinge()))
-
-
-# ---------------------------------------------------------------- random paths
-@pytest.mark.exhaustive
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    lams=st.lists(st.floats(1e-5, 10.0), min_size=1, max_size=6),
-    regs=st.lists(st.sampled_from(REGULARIZERS), min_size=6, max_size=6),
-    loss=st.sampled_from([rm.Hinge(), rm.Absolute(), rm.Logistic(), rm.Squared()]),
-    intercept=st.booleans(),
-)
-def test_bounds_of_random_paths_are_valid(seed, lams, regs, loss, intercept):
-    risk = risk_of(loss, n=40, seed=seed, intercept=intercept)
-    for lam, reg, result in zip(
-        lams, regs, rm.path(risk, regs[: len(lams)], lams, max_iter=300), strict=False
-    ):
-        obj = rm.Objective(risk, reg, lam)
-        cold = rm.minimize(obj, tol=1e-4, max_iter=300)
-        assert result.lower <= cold.value * (1 + 1e-9)
-        assert cold.lower <= result.value * (1 + 1e-9)
-        assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6, abs=1e-9)

@@ -43,14 +43,6 @@ def test_runs_with_default_settings_are_certified_with_the_recorded_work(
     assert result.trace[-1]["calls"] <= max(1.1 * passes, passes + 1)
 
 
-@pytest.mark.parametrize(("loss", "intercept"), [(rm.Hinge(), False), (rm.Squared(), True)], ids=repr)
-def test_runs_in_feature_space_are_certified(loss, intercept):
-    """With the linear kernel, whose minimum is that of a linear model."""
-    problem = Problem(loss, intercept=intercept)
-    risk, norm = rm.kernel_risk(problem.X, problem.y, loss, "linear", fit_intercept=intercept)
-    problem.check(rm.minimize(rm.Objective(risk, norm, problem.lam), tol=TOL, max_iter=150), TOL)
-
-
 def test_a_run_ends_at_the_first_gap_below_the_tolerance():
     result = rm.minimize(Problem(n=60, p=5).objective(), "bundle", tol=TOL)
     gaps = np.array([row["gap"] / row["value"] for row in result.trace])

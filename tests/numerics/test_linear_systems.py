@@ -20,67 +20,62 @@ def definite(seed, n=8, condition=10.0, units=1.0):
     return (A + A.T) / 2 * (units * np.ones(n)) * (units * np.ones(n))[:, None], rng.standard_normal(n)
 
 
-def product(A):
-    return lambda d: A @ d
-
-
 def small_residual(share, b):
     return lambda at: float(np.linalg.norm(at.residual)) <= share * float(np.linalg.norm(b))
 
 
+STIFF, B = definite(2, condition=1e6), definite(0)[1]
+DIAGONAL = np.arange(1.0, 9.0)
+
+
 # ---------------------------------------------------------------- conjugate gradients
-@pytest.mark.parametrize("seed", range(3))
-def test_conjugate_gradients_solve_in_as_many_steps_as_dimensions(seed):
-    A, b = definite(seed)
-    at = cg(product(A), b, max_steps=8)
-    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-9)
-    np.testing.assert_allclose(at.residual, b - A @ at.x, atol=1e-12)
-    assert at.steps == 8
-    assert not at.done
+SINGLE = tuple(a.astype(np.float32) for a in definite(9))
+COLUMNS = definite(8)[0], np.random.default_rng(0).standard_normal((8, 3))
+# the system, the settings, the relative error of the solution, and the largest number of steps
+SOLVED = {
+    **{f"as many steps as dimensions, {k}": (definite(k), {"max_steps": 8}, 1e-9, 8) for k in range(3)},
+    "only rounding ends the run": (definite(0, condition=1e3), {}, 1e-11, 300),
+    "a diagonal as a preconditioner": (definite(0), {"precondition": lambda r: r / DIAGONAL}, 1e-11, 300),
+    "a factorization as a preconditioner": (
+        STIFF,
+        {"precondition": shifted_cholesky(STIFF[0]), "stop": small_residual(1e-6, STIFF[1])},
+        1e-6,
+        1,
+    ),
+    "several columns": (COLUMNS, {"stop": small_residual(1e-12, COLUMNS[1])}, 1e-9, 30),
+    "single precision": (SINGLE, {"stop": small_residual(1e-5, SINGLE[1]), "max_steps": 50}, 1e-3, 49),
+    "no right-hand side": ((np.eye(3), np.zeros(3)), {}, 0.0, 0),
+}
 
 
-def test_the_right_hand_side_and_the_matrix_stay():
-    A, b = definite(0)
+@pytest.mark.parametrize("name", SOLVED)
+def test_conjugate_gradients_solve_a_system(name):
+    (A, b), settings, rtol, most = SOLVED[name]
     before = A.copy(), b.copy()
-    cg(product(A), b, lambda r: r / A.diagonal())
+    at = cg(lambda d: A @ d, b, **settings)
+    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=rtol)
+    if settings == {"max_steps": 8}:
+        np.testing.assert_allclose(at.residual, b - A @ at.x, atol=1e-12)
+    assert at.steps <= most
+    assert at.done == (settings != {"max_steps": 8})
+    assert at.x.dtype == b.dtype
     assert np.array_equal(A, before[0])
     assert np.array_equal(b, before[1])
-
-
-def test_without_a_stop_rule_rounding_ends_the_run():
-    A, b = definite(0, condition=1e3)
-    at = cg(product(A), b)
-    assert at.done
-    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-11)
-
-
-def test_a_zero_right_hand_side_takes_no_step():
-    at = cg(product(np.eye(3)), np.zeros(3))
-    assert at.steps == 0
-    assert at.done
-    assert not at.x.any()
 
 
 def test_columns_of_any_unit_are_solved_with_their_diagonal_as_a_preconditioner():
     A, b = definite(1, condition=100.0, units=UNITS)
     diagonal = A.diagonal().copy()
-    at = cg(product(A), UNITS * b, lambda r: r / diagonal, lambda at: at.square <= 1e-24 * (b @ b))
+    at = cg(lambda d: A @ d, UNITS * b, lambda r: r / diagonal, lambda at: at.square <= 1e-24 * (b @ b))
     np.testing.assert_allclose(UNITS * at.x, np.linalg.solve(A / UNITS / UNITS[:, None], b), rtol=1e-8)
     assert at.steps <= 12
-
-
-def test_a_factorization_as_a_preconditioner_takes_one_step():
-    A, b = definite(2, condition=1e6)
-    at = cg(product(A), b, shifted_cholesky(A), small_residual(1e-6, b))
-    assert at.steps == 1
-    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-6)
 
 
 def test_a_singular_system_has_the_solution_of_least_norm():
     rng = np.random.default_rng(0)
     B = rng.standard_normal((4, 8))
     A, b = B.T @ B, B.T @ rng.standard_normal(4)
-    at = cg(product(A), b, stop=small_residual(1e-11, b), max_steps=20)
+    at = cg(lambda d: A @ d, b, stop=small_residual(1e-11, b), max_steps=20)
     assert at.done
     np.testing.assert_allclose(at.x, np.linalg.pinv(A) @ b, atol=1e-9)
 
@@ -88,20 +83,23 @@ def test_a_singular_system_has_the_solution_of_least_norm():
 def test_directions_without_positive_curvature_are_not_taken():
     """An indefinite matrix: the steps before are descent directions, and x stays finite."""
     A, b = np.diag([2.0, 1.0, -1.0]), np.array([1.0, 1.0, 1e-3])
-    at = cg(product(A), b, max_steps=50)
+    at = cg(lambda d: A @ d, b, max_steps=50)
     assert at.done
     assert at.steps >= 1
     assert b @ at.x > 0
     assert at.x @ A @ at.x / 2 - b @ at.x < 0
-    start = cg(product(-np.eye(3)), b)
-    assert start.done
-    assert not start.x.any()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_end_the_run(bad):
-    assert not cg(product(np.eye(2)), np.array([1.0, bad])).x.any()
-    at = cg(lambda d: np.array([bad, 1.0]), np.ones(2))
+@pytest.mark.parametrize(
+    ("product", "b"),
+    [
+        (lambda d: -d, np.ones(3)),
+        *((lambda d: d.copy(), np.array([1.0, bad])) for bad in (np.nan, np.inf)),
+        *((lambda d, bad=bad: np.array([bad, 1.0]), np.ones(2)) for bad in (np.nan, np.inf)),
+    ],
+)
+def test_no_curvature_and_numbers_that_are_not_finite_end_the_run_at_zero(product, b):
+    at = cg(product, b)
     assert at.done
     assert not at.x.any()
 
@@ -109,7 +107,7 @@ def test_numbers_that_are_not_finite_end_the_run(bad):
 def test_every_stop_has_a_descent_direction_and_the_stated_decrease():
     A, b = definite(3, condition=100.0)
     for n in range(1, 8):
-        at = cg(product(A), b, max_steps=n)
+        at = cg(lambda d: A @ d, b, max_steps=n)
         assert at.steps == n
         assert b @ at.x > 0
         assert at.decrease == pytest.approx(b @ at.x - at.x @ A @ at.x / 2, rel=1e-10)
@@ -117,109 +115,80 @@ def test_every_stop_has_a_descent_direction_and_the_stated_decrease():
 
 
 def test_stop_rules_see_the_residual_and_its_preconditioned_square():
+    """A rule that reads no preconditioned residual saves the last one."""
     A, b = definite(4)
-    diagonal, seen = A.diagonal(), []
-
-    def stop(at):
-        seen.append((at.square, at.residual @ (at.residual / diagonal)))
-        return len(seen) == 4
-
-    at = cg(product(A), b, lambda r: r / diagonal, stop)
-    assert at.done
-    assert at.steps == 3
-    np.testing.assert_allclose([s for s, _ in seen], [s for _, s in seen])
-
-
-def test_a_stop_rule_that_reads_no_preconditioned_residual_saves_the_last_one():
-    A, b = definite(5)
-    calls = []
+    seen, calls = [], []
 
     def precondition(r):
         calls.append(0)
-        return r / 2.0
+        return r / DIAGONAL
 
-    at = cg(product(A), b, precondition, lambda at: at.steps == 3)
+    def stop(at):
+        seen.append((at.square, at.residual @ (at.residual / DIAGONAL)))
+        return len(seen) == 4
+
+    at = cg(lambda d: A @ d, b, precondition, stop)
+    assert at.done
+    assert (at.steps, len(calls)) == (3, 4)
+    np.testing.assert_allclose([s for s, _ in seen], [s for _, s in seen])
+    calls.clear()
+    at = cg(lambda d: A @ d, b, precondition, lambda at: at.steps == 3)
     assert len(calls) == at.steps == 3
 
 
 def test_a_run_continues_as_if_it_had_not_been_interrupted():
     A, b = definite(6, condition=1e3)
-    diagonal = A.diagonal().copy()
-
-    def precondition(r):
-        return r / diagonal
-
-    whole, part = cg(product(A), b, precondition, max_steps=6), cg(product(A), b, precondition, max_steps=2)
+    whole, part = (cg(lambda d: A @ d, b, lambda r: r / DIAGONAL, max_steps=k) for k in (6, 2))
     arrays = (a.copy() for a in (part.x, part.residual, part.direction))
     saved = CgState(*arrays, part.last_square, part.steps, part.decrease)
-    resumed = cg(product(A), b, precondition, state=saved, max_steps=4)
+    resumed = cg(lambda d: A @ d, b, lambda r: r / DIAGONAL, state=saved, max_steps=4)
     assert np.array_equal(resumed.x, whole.x)
-    assert resumed.steps == 6
-    assert resumed.decrease == whole.decrease
-
-
-def test_a_run_continues_with_another_preconditioner():
-    A, b = definite(7, condition=1e5)
-    at = cg(product(A), b, max_steps=3)
-    before, at.direction = at.decrease, None
-    at = cg(product(A), b, shifted_cholesky(A), small_residual(1e-9, b), at)
-    assert at.steps <= 5
+    assert (resumed.steps, resumed.decrease) == (6, whole.decrease)
+    # with another preconditioner, the directions start anew
+    before, part.direction = part.decrease, None
+    at = cg(lambda d: A @ d, b, shifted_cholesky(A), small_residual(1e-9, b), part)
+    assert at.steps <= 4
     assert at.decrease > before
     np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-5)
 
 
-def test_right_hand_sides_may_have_several_columns():
-    A, _ = definite(8)
-    B = np.random.default_rng(0).standard_normal((8, 3))
-    at = cg(product(A), B, stop=small_residual(1e-12, B))
-    np.testing.assert_allclose(at.x, np.linalg.solve(A, B), rtol=1e-9)
-
-
-def test_single_precision_stays_single():
-    A, b = (a.astype(np.float32) for a in definite(9))
-    at = cg(product(A), b, stop=small_residual(1e-5, b), max_steps=50)
-    assert at.done
-    assert at.x.dtype == np.float32
-    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-3)
-
-
 def test_a_time_limit_ends_a_run():
+    def endless(at):
+        at.residual[:] = np.arange(1.0, 5.0)  # never converges
+        return False
+
     limit = TimeLimit(0.05)
     with pytest.raises(OutOfTime):
-        limit.call(lambda: cg(product(np.eye(4)), np.ones(4), lambda r: r + 0 * r, endless))
-
-
-def endless(at):
-    at.residual[:] = np.arange(1.0, 5.0)  # never converges
-    return False
+        limit.call(lambda: cg(lambda d: d.copy(), np.ones(4), lambda r: r + 0 * r, endless))
 
 
 # ---------------------------------------------------------------- factorizations
-@pytest.mark.parametrize("condition", [1.0, 1e4, 1e10])
-def test_a_factorization_solves_like_numpy(condition):
-    A, b = definite(0, condition=condition)
-    x = shifted_cholesky(A)(b)
-    np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-13 * condition + 1e-12)
+LOWER_WRONG = np.triu(definite(0)[0]) + np.tril(np.full((8, 8), 7.0), -1)
+PENALTY = np.geomspace(1e-3, 1e3, 8)
+ZERO_COLUMN = np.pad(definite(0)[0], (0, 1))
+# the matrix, the penalty, the right-hand side, the whole system, and the relative error of the solution
+FACTORED = {
+    **{
+        f"condition {k:g}": (G := definite(0, condition=k)[0], 0.0, B, G, 1e-13 * k + 1e-12)
+        for k in (1.0, 1e4, 1e10)
+    },
+    "only the upper triangle counts": (LOWER_WRONG, 0.5, B, definite(0)[0] + 0.5 * np.eye(8), 1e-7),
+    "in columns": (np.asfortranarray(LOWER_WRONG), 0.0, B, definite(0)[0], 1e-11),
+    "a penalty per column": (definite(1)[0], PENALTY, B, definite(1)[0] + np.diag(PENALTY), 1e-10),
+    "several columns": (definite(1)[0], PENALTY, COLUMNS[1], definite(1)[0] + np.diag(PENALTY), 1e-10),
+    "a column of zeros": (
+        ZERO_COLUMN, 0.0, np.append(B, 0.0), ZERO_COLUMN + np.diag([0.0] * 8 + [1.0]), 1e-11
+    ),
+    "only zeros": (np.zeros((3, 3)), 0.0, np.zeros(3), np.eye(3), 0.0),
+}  # fmt: skip
 
 
-def test_only_the_upper_triangle_counts_and_the_matrix_stays():
-    A, b = definite(0)
-    upper = np.triu(A) + np.tril(np.full(A.shape, 7.0), -1)
-    before = upper.copy()
-    np.testing.assert_allclose(
-        shifted_cholesky(upper, penalty=0.5)(b), np.linalg.solve(A + 0.5 * np.eye(8), b)
-    )
-    assert np.array_equal(upper, before)
-    np.testing.assert_allclose(
-        shifted_cholesky(np.asfortranarray(upper))(b), np.linalg.solve(A, b), rtol=1e-11
-    )
-
-
-def test_penalties_of_each_column_and_several_right_hand_sides():
-    A, _ = definite(1)
-    penalty, B = np.geomspace(1e-3, 1e3, 8), np.random.default_rng(0).standard_normal((8, 3))
-    x = shifted_cholesky(A, penalty)(B)
-    np.testing.assert_allclose(x, np.linalg.solve(A + np.diag(penalty), B), rtol=1e-10)
+@pytest.mark.parametrize("name", FACTORED)
+def test_a_factorization_solves_like_numpy(name):
+    G, penalty, b, whole, rtol = FACTORED[name]
+    before = G.copy()
+    np.testing.assert_allclose(shifted_cholesky(G, penalty)(b), np.linalg.solve(whole, b), rtol=rtol)
+    assert np.array_equal(G, before)
 
 
 @pytest.mark.parametrize("copies", [1, 7])
@@ -234,15 +203,6 @@ def test_copies_of_columns_still_give_a_descent_direction(copies):
     assert g @ x > 0
     # in each unit, the equations hold: columns of a small unit are not lost beside the large ones
     np.testing.assert_allclose((G @ x - g) / UNITS, 0.0, atol=1e-7)
-
-
-def test_columns_of_zeros_do_no_harm():
-    A, b = definite(0)
-    G = np.zeros((9, 9))
-    G[:8, :8] = A
-    x = shifted_cholesky(G)(np.append(b, 0.0))
-    np.testing.assert_allclose(x, np.append(np.linalg.solve(A, b), 0.0), rtol=1e-11)
-    assert not shifted_cholesky(np.zeros((3, 3)))(np.zeros(3)).any()
 
 
 def test_an_indefinite_matrix_gives_a_descent_direction():

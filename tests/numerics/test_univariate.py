@@ -22,6 +22,17 @@ reals = st.floats(-1e3, 1e3)
 positive = st.floats(1e-3, 1e3)
 
 
+def count(f):
+    """The function, and a list of where it is evaluated."""
+    points = []
+
+    def counted(x):
+        points.append(x)
+        return f(x)
+
+    return counted, points
+
+
 def polygon(lines):
     """max_k (s_k x + c_k), with the slope of one of the highest lines."""
 
@@ -69,12 +80,7 @@ def test_polygons_are_solved_exactly(parts, x, step):
     assert lo.x <= hi.x
     size = 1 + max(abs(c) for _, c in parts) + 5 * (abs(lo.x) + abs(hi.x))
     assert intersection(lo, hi)[1] <= bottom + 1e-12 * size
-    evaluations = []
-
-    def counted(x):
-        evaluations.append(x)
-        return f(x)
-
+    counted, evaluations = count(f)
     lo, hi = refine_bracket(counted, lo, hi, lambda best, bound: best - bound <= 0)
     assert best_tangent(lo, hi).value == pytest.approx(bottom, abs=1e-9 * size)
     assert len(evaluations) <= 200
@@ -89,12 +95,7 @@ def test_smooth_functions_are_bracketed_and_refined(function, x, step):
     assert lo.x - 1e-9 <= center <= hi.x + 1e-9
     end_values = abs(lo.value) + abs(hi.value)
     assert intersection(lo, hi)[1] <= bottom + 1e-12 * end_values
-    evaluations = []
-
-    def counted(x):
-        evaluations.append(x)
-        return f(x)
-
+    counted, evaluations = count(f)
     ways = [
         lambda: refine_bracket(counted, lo, hi, lambda best, bound: best - bound <= 1e-9 * best),
         lambda: refine_smooth_bracket(counted, lo, hi, lambda best: 1e-9 * best),
@@ -147,32 +148,26 @@ def test_an_intersection_far_below_a_steep_tangent_keeps_its_digits():
     assert zero_slope_weights(lo, hi)[1] == pytest.approx(5e-101)
     steep = Tangent(-1e9, 4e13, -8e4), Tangent(0.0, 5e-7, 1e-3)  # the height is rounding error
     assert intersection(*steep)[1] <= 5e-7
+    # rounding errors of order 1e104 must not lift the bound above a minimum of about one
+    assert intersection(Tangent(-1.5e119, 1.5e120, -10.0), Tangent(300.0, 1e119, 1e119))[1] <= 0
 
 
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_a_function_without_a_minimum_is_refused(sign):
-    def f(x):
-        return Tangent(x, math.exp(min(sign * x, 700)), sign * math.exp(min(sign * x, 700)) + sign * 1e-300)
-
-    with pytest.raises(ValueError, match="falls for ever"):
-        bracket_minimum(f, f(0.0), 1.0)
+def falls(x):
+    return Tangent(x, math.exp(-x), -math.exp(-x) - 1e-300)
 
 
-def test_an_intersection_of_far_tangents_is_still_below():
-    """Rounding errors of order 1e104 must not lift the bound above a minimum of about one."""
-    lo, hi = Tangent(-1.5e119, 1.5e120, -10.0), Tangent(300.0, 1e119, 1e119)
-    assert intersection(lo, hi)[1] <= 0
+def test_a_function_without_a_minimum_is_refused():
+    for f in (falls, lambda x: Tangent(x, falls(-x).value, -falls(-x).slope)):
+        with pytest.raises(ValueError, match="falls for ever"):
+            bracket_minimum(f, f(0.0), 1.0)
+    with pytest.raises(ValueError, match="no minimum"):
+        refine_on_grids(lambda ts: [falls(t) for t in ts], falls(0.0), np.ones(2), lambda lo, hi: True)
 
 
 @pytest.mark.parametrize(("end", "most"), [(1.0, 6), (30.0, 14)])
 def test_a_smooth_bracket_is_refined_by_few_evaluations(end, most):
     """exp(x) - 2 x, whose minimizer is log 2: an interpolating cubic is near on [-1, 1], not on [-1, 30]."""
-    evaluations = []
-
-    def f(x):
-        evaluations.append(x)
-        return Tangent(x, math.exp(x) - 2 * x, math.exp(x) - 2)
-
+    f, evaluations = count(lambda x: Tangent(x, math.exp(x) - 2 * x, math.exp(x) - 2))
     lo, hi = refine_smooth_bracket(f, f(-1.0), f(end), lambda best: 1e-12 * best)
     assert lo.x <= math.log(2) <= hi.x
     assert best_tangent(lo, hi).value - intersection(lo, hi)[1] <= 1e-12
@@ -218,13 +213,3 @@ def test_grids_bracket_the_minimum(minimum, reach):
         assert lo.x <= minimum <= hi.x <= lo.x + 1e-9 * hi.x
     # 17-fold narrower per launch
     assert len(launches) <= 12
-
-
-def test_grids_refuse_a_function_that_falls_for_ever():
-    with pytest.raises(ValueError, match="no minimum"):
-        refine_on_grids(
-            lambda points: [Tangent(t, -t, -1.0) for t in points.tolist()],
-            Tangent(0.0, 0.0, -1.0),
-            np.array([1.0, 2.0]),
-            lambda lo, hi: True,
-        )

@@ -11,6 +11,7 @@ import riskmin as rm
 from everywhere import RemoteExecutor
 from helpers import Ridge
 from riskmin.executors.dask.client import dask_client
+from solver_cases import REMOTE, Classes
 
 
 def table(n=24, p=3, density=1.0, seed=0):
@@ -30,21 +31,6 @@ def kernel(loss):
     return rm.Objective(*rm.kernel_risk(table(), np.sign(np.arange(24) % 3 - 0.5), loss, "rbf"), 0.1)
 
 
-class TwoOutputs:
-    """A structured model with the outputs -1 and 1."""
-
-    dim = 2
-
-    def joint_feature(self, x, y):
-        return y * x
-
-    def cost(self, y, other):
-        return float(y != other)
-
-    def loss_augmented_argmax(self, x, y, w):
-        return max((-1, 1), key=lambda other: self.cost(y, other) + w @ self.joint_feature(x, other))
-
-
 class Parabola:
     """An oracle: |w - 1|^2."""
 
@@ -55,8 +41,7 @@ class Parabola:
 
 
 WIDE = table(40, 2600, 0.01)
-STRUCTURED = rm.Structured(TwoOutputs()).risk(list(table(8, 2)), [-1, 1] * 4)
-REMOTE = {"executor": RemoteExecutor(), "n_shards": 2}
+STRUCTURED = rm.Structured(Classes(2, 2)).risk(list(table(8, 2)), [0, 1] * 4)
 PROBLEMS = {
     "unpenalized directions": [problem(rm.Hinge(), reg=rm.Equality(rm.L2(), np.eye(1, 3)))],
     "kernels": [kernel(rm.Hinge()), kernel(rm.FBeta())],
@@ -88,6 +73,7 @@ PROBLEMS = {
     "structured": [rm.Objective(STRUCTURED, rm.L2(), 0.1)],
     "sums over rows with corners": [
         problem(rm.Hinge(), **REMOTE),
+        problem(rm.Hinge(), fit_intercept=True, **REMOTE),
         problem(rm.Hinge(), WIDE, **REMOTE),
         problem(rm.Hinge(), table(900, 1)),
         problem(rm.Hinge(), table(3, 24), fit_intercept=True),
@@ -136,26 +122,17 @@ def test_the_chosen_solver_supports_the_problem_and_converges(kind):
         check_choice(obj)
 
 
-@pytest.mark.parametrize(
-    ("loss", "reg", "n"),
-    [
-        (rm.Logistic(), rm.L2(), 70),
-        (rm.Hinge(), rm.L2(), 24),
-        (rm.Logistic(), rm.L1(), 24),
-        (rm.Hinge(), rm.L1(), 24),
-    ],
-    ids=repr,
-)
-def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(loss, reg, n):
+@pytest.mark.parametrize(("loss", "n"), [(rm.Logistic(), 70), (rm.Hinge(), 24)], ids=repr)
+def test_methods_that_visit_single_rows_are_not_chosen_beside_another_library(loss, n):
     torch = pytest.importorskip("torch")
-    check_choice(problem(loss, torch.asarray(table(n)), reg=reg, fit_intercept=True))
+    for reg in (rm.L2(), rm.L1()):
+        check_choice(problem(loss, torch.asarray(table(n)), reg=reg, fit_intercept=True))
 
 
-def test_the_result_names_the_solver_and_its_reason():
-    obj = problem(rm.Hinge())
-    _, reason = rm.Auto().choose(obj)
-    assert reason == "Hinge is not smooth, and X is dense"
-    assert rm.minimize(obj).solver.endswith(f": {reason}")
+def test_pairs_are_formed_up_to_a_number():
+    y = np.where(np.arange(12) < 4, 1.0, -1.0)
+    assert rm.RocArea().pairs(y, np.ones(12), 31) is None  # of 4 x 8 pairs
+    assert rm.RocArea().pairs(y, np.ones(12), 32) is not None
 
 
 # ---------------------------------------------------------------- remote rows

@@ -148,19 +148,6 @@ def test_more_columns_than_rows_with_copies_and_zeros(start, reg, store):
     assert violation(obj, result.w) <= 1e-3
 
 
-def test_nearly_dependent_columns_take_few_steps():
-    """As in spectra: cycles alone take hundreds of steps, since weights move along with their neighbors."""
-    rng = np.random.default_rng(3)
-    X = np.cumsum(rng.standard_normal((100, 60)), axis=1) + 10 * rng.standard_normal((100, 1))
-    y = X[:, 5] - X[:, 40] + 0.1 * rng.standard_normal(100)
-    risk = rm.linear_risk(X / X.std(axis=0), y / y.std(), rm.Squared())
-    result = rm.minimize(
-        rm.Objective(risk, rm.L1(), 1e-3 * rm.lam_max(risk, rm.L1())), rm.CoordinateDescent(), tol=1e-8
-    )
-    assert result.status == "converged"
-    assert result.n_iter <= 12
-
-
 # ---------------------------------------------------------------- progress
 @pytest.mark.parametrize(
     ("shape", "loss", "lam", "start"),
@@ -186,14 +173,6 @@ def test_j_never_increases_and_w0_is_the_start():
     warm = rm.minimize(rm.Objective(obj.risk, rm.L1(), 0.019), rm.CoordinateDescent(), best.w, tol=1e-6)
     cold = rm.minimize(rm.Objective(obj.risk, rm.L1(), 0.019), rm.CoordinateDescent(), tol=1e-6)
     assert warm.n_iter < cold.n_iter
-
-
-def test_it_stops_at_the_minimum():
-    """At lam_max the minimizer is w = 0, and no step is taken."""
-    X, y = wide()
-    risk = rm.linear_risk(X, y, rm.Squared())
-    obj = rm.Objective(risk, rm.L1(), 1.001 * rm.lam_max(risk, rm.L1()))
-    assert len(list(rm.CoordinateDescent().iterates(obj, np.zeros(400)))) == 1
 
 
 def test_many_sparse_nonzeros_are_counted_by_the_columns_visited():

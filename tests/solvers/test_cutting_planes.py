@@ -7,35 +7,12 @@ import pytest
 
 import riskmin as rm
 from helpers import Problem
-
-K = np.array([[2.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.3, 0.0], [0.0, 0.3, 1.5, 0.0], [0.0, 0.0, 0.0, 0.7]])
-WEIGHTS = np.array([0.5, 1.0, 2.0, 1.5])
-REGS = [
-    rm.L2(WEIGHTS),
-    rm.L1(),
-    rm.L1(WEIGHTS),
-    rm.Elastic(0.7),
-    rm.Box(rm.L2()),
-    rm.Box(rm.L1(), -0.2, WEIGHTS),
-    rm.Box(rm.L1(), 0.3, 2.0),
-    rm.Box(rm.Elastic(0.3), -np.inf, 0.1),
-    rm.Entropy(0.25),
-    rm.Entropy(WEIGHTS, normalized=False),
-    rm.Entropy(0.25, balanced=True),
-    rm.Entropy(0.1, normalized=False, balanced=True),
-    rm.QNorm(1.5),
-    rm.QNorm(1.1),
-    rm.QNorm(3.0, 1.5),
-    rm.Quadratic(K),
-]
-
-
-# ---------------------------------------------------------------- every regularizer
+from solver_cases import BUNDLE_REGS
 
 
 @pytest.mark.parametrize(
     ("reg", "lam"),
-    [*((reg, 1e-6) for reg in REGS[::2]), *((reg, 1e3) for reg in REGS[1::4])],
+    [*((reg, 1e-6) for reg in BUNDLE_REGS[::2]), *((reg, 1e3) for reg in BUNDLE_REGS[1::4])],
     ids=lambda value: repr(value)[:50],
 )
 def test_extreme_regularization_strengths(reg, lam):
@@ -52,16 +29,6 @@ def test_inactive_cuts_are_pruned():
     obj = Problem(rm.Hinge(), rm.L1(), lam=1e-3, n=300).objective()
     steps = rm.Bundle(keep=3).iterates(obj, np.zeros(4))
     assert max(it.info["cuts"] for it, _ in zip(steps, range(40), strict=False)) <= 16
-
-
-def test_few_of_many_features_matter():
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((60, 600))
-    y = np.where(X[:, :3].sum(axis=1) > 0, 1.0, -1.0)
-    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L1(), 0.1), rm.Bundle())
-    assert result.status == "converged"
-    assert 3 <= np.count_nonzero(result.w) < 100
-    assert np.max(np.abs(result.cut.a)) <= 0.1 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -142,60 +109,3 @@ def test_other_nearly_unpenalized_weights(reg, tol):
     for v in np.random.default_rng(0).standard_normal((100, 4)):
         assert result.lower <= obj.value(reg.prox(result.w + v, 0.0)) * (1 + 1e-12)
         assert result.cut.a @ v + result.cut.b <= obj.risk(v)[0] + 1e-9
-
-
-def in_raw_units(seed, n=30, p=5):
-    """Rows, grades and queries; the units of the columns differ by up to twelve orders of magnitude."""
-    rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((n, p))
-    s = Z @ rng.standard_normal(p) + rng.standard_normal(n)
-    X = (Z + rng.choice([0.0, 1.0, 1000.0], p)) * 10.0 ** rng.uniform(-6, 6, p)
-    return X, np.digitize(s, np.quantile(s, [0.6, 0.85])).astype(float), np.sort(rng.integers(0, 5, n))
-
-
-RANKINGS = [rm.Ndcg(), rm.Mrr(), rm.ExpectedRankUtility(), rm.Ndcg(weights="discount")]
-LISTS = [rm.FBeta(), rm.PrecisionAtK(5), rm.RocArea()]
-
-
-@pytest.mark.parametrize("loss", [*RANKINGS, *LISTS], ids=repr)
-def test_lists_in_raw_units_are_certified(loss):
-    """The defaults prove 1e-3, with a bound that no other point contradicts."""
-    k = [*RANKINGS, *LISTS].index(loss)
-    X, y, qid = in_raw_units(k)
-    y, extra = (y, {"qid": qid}) if loss in RANKINGS else (np.where(y > 0, 1.0, -1.0), {})
-    obj = rm.Objective(rm.linear_risk(X, y, loss, **extra), rm.L1() if k % 2 else rm.L2(), 1e-6)
-    result = rm.minimize(obj)
-    assert result.status == "converged"
-    assert result.lower <= rm.minimize(obj, tol=1e-4, max_iter=30).value * (1 + 1e-9)
-    assert result.value <= obj.value(np.zeros(X.shape[1]))
-
-
-# ---------------------------------------------------------------- contingency tables
-
-
-def drawn(seed, n, p, share=0.3):
-    """Rows and signs, of which a share is positive."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, p))
-    score = X @ rng.standard_normal(p) / np.sqrt(p) + 0.5 * rng.standard_normal(n)
-    return X, np.where(score > np.quantile(score, 1 - share), 1.0, -1.0)
-
-
-@pytest.mark.parametrize(("lam", "intercept", "units"), [(1e-2, True, 0), (1e-6, False, 6), (1e-6, True, 6)])
-def test_wide_rows_are_certified(lam, intercept, units):
-    """Cutting planes alone have gaps of 0.01 to 1 after hundreds of steps there."""
-    X, y = drawn(1, 40, 80)
-    X = X * 10.0 ** np.random.default_rng(2).uniform(-units, units, 80)
-    obj = rm.Objective(rm.linear_risk(X, y, rm.FBeta(), fit_intercept=intercept), rm.L2(), lam)
-    result = rm.minimize(obj, max_iter=100)
-    assert result.status == "converged"
-    assert result.lower <= rm.minimize(obj, rm.Bundle(), max_iter=10).value
-    assert result.value <= obj.value(np.zeros(80))
-
-
-@pytest.mark.parametrize("share", [1 / 16, 15 / 16])
-def test_few_rows_and_rare_classes(share):
-    X, y = drawn(3, 16, 3, share)
-    for loss, intercept in ((rm.FBeta(), True), (rm.PrecisionAtK(4), False), (rm.RecallAtK(7), False)):
-        obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), rm.L2(), 1e-4)
-        assert rm.minimize(obj, rm.ContingencyTables()).status == "converged"

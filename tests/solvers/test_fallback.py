@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import riskmin as rm
 from helpers import LIST_LOSSES, MANY_LOSSES, Problem, problem, risk_of
 from riskmin.core import Cut, Iterate, SolverFailed, UnsupportedProblem
+from solver_cases import regularizers
 
 
 def objective(loss=None, lam=1e-3):
@@ -150,15 +151,6 @@ def test_the_first_solver_of_a_switching_is_judged_there_and_the_second_by_its_o
     assert indices == [1.0] * 60 + [2.0]
 
 
-def test_short_chains_at_a_small_lam_take_few_steps():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((15, 6)), rng.integers(0, 3, 15).astype(float)
-    risk = rm.linear_risk(X, y, rm.ChainMaxMargin(), lengths=[4, 5, 6])
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-4))
-    assert result.status == "converged"
-    assert result.n_iter < 1000
-
-
 # ---------------------------------------------------------------- failures
 @pytest.mark.parametrize("steps", [0, 2])
 def test_the_next_solver_continues_after_an_exception(steps):
@@ -169,20 +161,18 @@ def test_the_next_solver_continues_after_an_exception(steps):
     assert isinstance(caught[0].message.__cause__, IndexError)
 
 
-def test_a_failure_is_an_error_where_warnings_are():
-    with pytest.raises(SolverFailed):
-        rm.minimize(Problem().objective(), rm.Fallback((Breaks(2), rm.Bundle())))
-
-
-@pytest.mark.parametrize("error", [MemoryError, OSError])
-def test_errors_of_the_system_end_the_run(error):
+@pytest.mark.parametrize(
+    ("solver", "error"),
+    [
+        *((rm.Fallback((Breaks(2, error), rm.Bundle())), error) for error in (MemoryError, OSError)),
+        (rm.Fallback((Breaks(2), rm.Bundle())), SolverFailed),  # where warnings are errors
+        (Breaks(2), IndexError),
+    ],
+    ids=repr,
+)
+def test_errors_of_the_system_and_of_a_solver_alone_end_the_run(solver, error):
     with pytest.raises(error):
-        rm.minimize(Problem().objective(), rm.Fallback((Breaks(2, error), rm.Bundle())))
-
-
-def test_a_solver_that_was_given_alone_raises_its_exception():
-    with pytest.raises(IndexError):
-        rm.minimize(Problem().objective(), Breaks(2))
+        rm.minimize(Problem().objective(), solver)
 
 
 # ---------------------------------------------------------------- runs without an iterate
@@ -219,16 +209,6 @@ def test_no_result_is_worse_than_w0():
     assert result.lower <= result.value
 
 
-def test_a_sample_of_one_class_does_not_end_the_run():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((20_000, 2))
-    y = np.full(20_000, -1.0)
-    y[7] = 1.0  # in none of the samples
-    for loss in (rm.Logistic(), rm.Hinge()):
-        J = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=True), rm.L2(), 1e-4)
-        assert rm.minimize(J, rm.Newton() if isinstance(loss, rm.Logistic) else None).status == "converged"
-
-
 def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)) * 1e6
@@ -241,34 +221,6 @@ def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     assert strict.criterion != "atol"
     assert rm.minimize(objective(), tol=1e-3).criterion == "tol"
     assert rm.minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
-
-
-def test_few_nearly_parallel_rows_take_few_steps():
-    # columns far from 0 make the rows nearly parallel: dual ascent and cutting planes stall at a gap of 99 %
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((16, 150)) + 100 * rng.standard_normal(150)
-    y = rng.standard_normal(16)
-    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, rm.Quantile(0.25)), rm.L2(), 1e-5), max_iter=100)
-    assert result.status == "converged"
-
-
-def test_few_weights_of_several_classes_take_few_steps():
-    # at this lam, dual ascent, cutting planes and smoothing together make 1400 steps in vain
-    rng = np.random.default_rng(24)
-    X = rng.standard_normal((100, 20)) * 10 ** rng.uniform(-3, 3, 20)
-    X = sp.csr_array(np.where(rng.uniform(size=X.shape) < 0.3, X, 0.0))
-    y = rng.integers(0, 12, 100)
-    risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True, n_outputs=12)
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 2e-6), max_iter=200)
-    assert result.status == "converged"
-
-
-@pytest.mark.parametrize("units", [0.0, 6.0])
-def test_fewer_rows_than_columns_of_several_classes(units):
-    rng = np.random.default_rng(7)
-    X = np.logspace(-units, units, 120) * (rng.standard_normal((60, 120)) + 100 * (units > 0))
-    risk = rm.linear_risk(X, rng.integers(0, 4, 60), rm.Softmax(), fit_intercept=True)
-    assert rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), max_iter=100).status == "converged"
 
 
 # ---------------------------------------------------------------- the causes of exceptions
@@ -298,31 +250,6 @@ def test_linear_programs_are_solved_in_units_of_the_objective(size, loss, reg):
     assert result.value == pytest.approx(data.optimum * size**power, rel=1.1e-5)
 
 
-def test_a_lasso_of_a_raw_table_ends_with_a_certificate():
-    rng = np.random.default_rng(0)
-    level = np.exp(rng.normal(0, 2, 400))
-    people, income = np.round(1e6 * level), np.round(3e10 * level * np.exp(rng.normal(0, 0.4, 400)))
-    X = np.column_stack([people, income, rng.uniform(0, 100, (400, 3)).round(1)])
-    model = rm.LinearRegressor(regularizer="l1").fit(X, 1e9 * level + income)
-    assert model.result_.status == "converged"
-
-
-@pytest.mark.parametrize(
-    ("loss", "intercept"),
-    [(rm.Squared(), False), (rm.Logistic(), True), (rm.Hinge(), True), (rm.SquaredHinge(), False)],
-)
-def test_auto_minimizes_with_unpenalized_directions(loss, intercept):
-    reg = rm.Equality(rm.L2(), np.eye(1, 4))
-    J = Problem(loss, reg, lam=0.1, intercept=intercept).objective()
-    result = rm.minimize(J)
-    assert result.status == "converged"
-    # the same problem, with a column that is hardly penalized
-    nearly = rm.Quadratic(np.diag([1e-9, 1.0, 1.0, 1.0]))
-    same = rm.minimize(rm.Objective(J.risk, nearly, 0.1), tol=1e-6)
-    assert result.lower <= same.value * (1 + 1e-6)
-    assert result.value == pytest.approx(same.value, rel=2e-3)
-
-
 @pytest.mark.parametrize(("shape", "far"), [((5, 6), -1e8), ((30, 2), 1e3), ((30, 2), 1e8)])
 def test_a_start_without_second_derivatives_is_no_obstacle(shape, far):
     rng = np.random.default_rng(3)
@@ -332,15 +259,6 @@ def test_a_start_without_second_derivatives_is_no_obstacle(shape, far):
 
 
 # ---------------------------------------------------------------- a sample of all combinations
-def regularizers(dim):
-    weights, row = np.resize([0.5, 1.0, 2.0, 0.7], dim), np.resize([1.0, 1.0, 0.0, -1.0, 0.5], (1, dim))
-    return [
-        rm.L2(weights), rm.L1(), rm.Elastic(0.3), rm.Box(rm.L2()), rm.Box(rm.L1(), -1.0, 1.0),
-        rm.Quadratic(np.diag(weights) + 0.4), rm.QNorm(1.5, 2.0), rm.Entropy(weights),
-        rm.Entropy(weights, balanced=True), rm.GroupLasso(np.arange(dim) // 2),
-        rm.GroupLasso(np.arange(dim) // 2, ridge=0.1), rm.LinearConstraints(rm.L2(), row, upper=-0.1),
-        rm.LinearConstraints(rm.L2(), 1e9 * row, upper=-1e8), rm.Equality(rm.L2(), row),
-    ]  # fmt: skip
 
 
 @pytest.mark.slow

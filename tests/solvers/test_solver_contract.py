@@ -8,17 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from helpers import name_of
+from helpers import Problem, name_of
 from riskmin.executors import Executor, as_backend
-from solver_cases import CASES, FIRST, REGISTERED
+from solver_cases import CASES, DUALS, FIRST, KINDS, REGISTERED, raw_bound
 
 each_case = pytest.mark.parametrize("case", CASES, ids=repr)
 each_solver = pytest.mark.parametrize("case", FIRST, ids=repr)
-
-
-def raw_bound(J, it):
-    """The lower bound of the cut, without scaling it."""
-    return it.cut.b - J.lam * J.reg.conjugate(-it.cut.a / J.lam)
 
 
 def saved(iterate):
@@ -38,8 +33,11 @@ def test_the_minimum_is_certified(case):
         problem.check(result, case.tol)
     assert result.value == pytest.approx(J.value(result.w), rel=1e-9, abs=1e-15)
     assert result.lower == pytest.approx(J.lower(result.cut), rel=1e-9, abs=1e-15)
+    assert [row["iteration"] for row in result.trace] == list(range(1, result.n_iter + 1))
     for before, after in pairwise(result.trace):
-        assert after["lower"] >= before["lower"]
+        assert all(after[name] >= before[name] for name in ("lower", "calls", "seconds"))
+        assert after["value"] <= before["value"] * (1 + 1e-9)
+        assert after["gap"] == after["value"] - after["lower"] >= 0
     slack = 1e-8 * max(1.0, problem.optimum)
     assert all(row["lower"] - slack <= problem.optimum <= row["value"] + slack for row in result.trace)
 
@@ -49,14 +47,19 @@ def test_iterates_are_valid_and_a_saved_state_continues(case):
     """Values may exceed J by a tenth of the gap before, where an intercept is not minimized further.
 
     A saved state continues with the next iterate, or with one that is no worse than the saved one; a smoothed
-    stage may end at a saved state.
+    stage may end at a saved state. That of dual ascent continues to the last bit where rows have one score.
     """
     J, solver, rng = case.objective, case.solver, np.random.default_rng(0)
     w0 = J.reg.prox(0.3 * rng.standard_normal(J.risk.dim), 0.0)
     points = [size * rng.standard_normal(len(w0)) for size in (0.0, 0.1, 1.0, 10.0) for _ in range(2)]
     risks, start = [J.risk(v)[0] for v in points], w0.copy()
-    steps = list(islice(solver.iterates(J, w0), 8))
+    run = solver.iterates(J, w0)
+    early = next(run)
+    state = saved(early) if solver.resumable else {}
+    steps = [early, *islice(run, 7)]
     assert np.array_equal(w0, start)
+    # a state is written while the solver continues
+    assert all(np.array_equal(a, saved(early)[name]) for name, a in state.items())
     gaps = [max(0.0, it.value - J.lower(it.cut)) for it in steps]
     for it, before, gap in zip(steps, [np.inf, *gaps], gaps, strict=False):
         value = J.value(it.w)
@@ -76,17 +79,45 @@ def test_iterates_are_valid_and_a_saved_state_continues(case):
         if first.info.get("mu") != after.info.get("mu"):
             continue
         same = np.allclose(first.w, after.w, rtol=1e-6, atol=1e-6)
-        assert same or first.value <= it.value + 1e-9 * (1 + abs(it.value))
+        if isinstance(solver, rm.DualCoordinateAscent) and not case.problem.loss.multi_output:
+            assert first.w.tobytes() == after.w.tobytes()
+            assert (first.cut.a.tobytes(), first.cut.b) == (after.cut.a.tobytes(), after.cut.b)
+        no_worse = first.value <= it.value + 1e-9 * (1 + abs(it.value))
+        assert same or (
+            no_worse and (case.problem.intercept or not isinstance(solver, rm.DualCoordinateAscent))
+        )
+
+
+def bits(solver, J, count=6):
+    steps = islice(solver.iterates(J, np.zeros(J.risk.dim)), count)
+    return [(it.w.tobytes(), it.value, it.cut.a.tobytes(), it.cut.b) for it in steps]
 
 
 @each_solver
 def test_runs_agree_to_the_last_bit(case):
+    assert bits(case.solver, case.objective) == bits(case.solver, case.objective)
+
+
+def test_long_pairs_of_lbfgs_have_the_same_bits_on_threads():
+    data = Problem(rm.Logistic(), n=6, p=40_000, lam=10.0)
+    one, two = (data.objective(executor=a, n_shards=2) for a in (rm.Serial(), rm.Threads(n_workers=2)))
+    assert bits(rm.Lbfgs(), one) == bits(rm.Lbfgs(), two)
+
+
+@pytest.mark.parametrize("case", [*FIRST, *DUALS[::4]], ids=repr)
+def test_a_path_from_a_larger_lam_ends_at_the_minimum(case):
     J = case.objective
-    one, two = (list(islice(case.solver.iterates(J, np.zeros(J.risk.dim)), 6)) for _ in range(2))
-    for a, b in zip(one, two, strict=True):
-        assert a.w.tobytes() == b.w.tobytes()
-        assert a.cut.a.tobytes() == b.cut.a.tobytes()
-        assert (a.value, a.cut.b) == (b.value, b.cut.b)
+    _, result = rm.path(J.risk, J.reg, [3 * J.lam, J.lam], solver=case.solver, tol=case.tol, max_iter=5000)
+    case.problem.check(result, case.tol)
+
+
+@pytest.mark.parametrize("kind", ["hinge", "multiclass hinge"])
+def test_seeds_decide_the_order_of_the_rows(kind):
+    J = KINDS[kind].objective()
+    one, two = (bits(rm.DualCoordinateAscent(seed=seed), J) for seed in (1, 2))
+    assert one[1] != two[1]
+    one, two = (bits(rm.DualCoordinateAscent(seed=seed, shuffle=False), J) for seed in (1, 2))
+    assert one == two
 
 
 def in_parts(stored):
@@ -124,6 +155,26 @@ def test_any_start_leads_to_valid_bounds_and_none_to_a_point_worse_than_zero(cas
         assert optimum <= result.value * (1 + 1e-8)
         assert result.value <= J.value(np.zeros(J.risk.dim)) * (1 + 1e-12)
         assert result.lower <= optimum * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "lam"),
+    [
+        *((a, rm.Logistic(), 0.05) for a in (rm.ProximalGradient(), rm.OwlQn(), rm.CoordinateDescent(8))),
+        *((rm.Bundle(), rm.Hinge(), 0.1), (rm.InteriorPoint(), rm.Hinge(), 1e-3)),
+    ],
+    ids=repr,
+)
+def test_few_of_many_weights_are_not_zero(solver, loss, lam):
+    """Zeros are exact, not small numbers, and the slopes meet the optimality conditions."""
+    X = np.random.default_rng(0).standard_normal((60, 200))
+    J = rm.Objective(rm.linear_risk(X, np.sign(X[:, :3].sum(axis=1)), loss), rm.L1(), lam)
+    result = rm.minimize(J, solver, tol=1e-6 if loss.smooth else 1e-3)
+    assert result.status == "converged"
+    assert 3 <= np.count_nonzero(result.w) <= 60  # at a vertex of the polyhedron, one per row
+    slopes = np.abs(J.risk(result.w)[1]) if loss.smooth else np.abs(result.cut.a)
+    assert np.all(slopes <= lam * (1 + (1e-2 if loss.smooth else 1e-6)))
+    assert not loss.smooth or np.abs(slopes[result.w != 0] / lam - 1).max() < 1e-2
 
 
 class Fails(Executor):

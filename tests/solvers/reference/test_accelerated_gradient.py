@@ -3,7 +3,6 @@
 from itertools import islice
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,52 +53,6 @@ def test_strong_convexity_gives_a_linear_rate():
     ]
     assert gaps[60] < 1e-4 * gaps[0]
     assert gaps[120] < 1e-4 * gaps[60]
-
-
-# ---------------------------------------------------------------- optima
-
-
-def test_it_stalls_at_full_accuracy():
-    """With a tolerance below rounding error, it ends by itself near the optimum."""
-    J = Problem(rm.Logistic(), lam=0.5, n=30, intercept=True).objective()
-    result = rm.minimize(J, rm.AcceleratedGradient(), tol=1e-300, max_iter=5000)
-    assert result.status == "stalled"
-    assert result.gap <= 1e-10 * result.value
-
-
-@pytest.mark.parametrize("loss", [rm.Logistic(), rm.Squared()], ids=repr)
-def test_a_gap_is_proved_at_a_small_lam(loss):
-    """At lam = 1e-6, as in section 5.5.3 of paper D: the optimum is that of Newton's method."""
-    rng = np.random.default_rng(8)
-    X = rng.standard_normal((200, 10)) * np.logspace(0, -1, 10)
-    z = X @ rng.standard_normal(10) + rng.standard_normal(200)
-    J = rm.Objective(
-        rm.linear_risk(X, np.sign(z) if loss.task == "classification" else z, loss), rm.L2(), 1e-6
-    )
-    result, star = rm.minimize(J, rm.AcceleratedGradient(), tol=1e-4), rm.minimize(J, rm.Newton(), tol=1e-9)
-    assert result.status == star.status == "converged"
-    assert result.gap <= 1e-4 * result.value
-    assert result.lower <= star.value * (1 + 1e-9)
-    assert star.value <= result.value * (1 + 1e-9)
-
-
-def test_a_gap_of_a_smoothed_loss_is_proved_at_a_small_lam():
-    """The setting of the paper: an area under the ROC curve, smoothed, and lam = 1e-6."""
-    rng = np.random.default_rng(9)
-    X, y = rng.standard_normal((150, 6)), np.repeat([1.0, -1.0], [40, 110])
-    X[:40, :2] += 0.7
-    J = rm.Objective(rm.linear_risk(X, y, rm.RocArea()), rm.L2(), 1e-6)
-    result = rm.minimize(J, rm.Smoothing(inner=rm.AcceleratedGradient()), tol=1e-2)
-    assert result.status == "converged"
-    assert result.lower <= rm.minimize(J, rm.Newton(), tol=1e-6).value <= result.value * (1 + 1e-6)
-
-
-def test_exponentials_do_not_overflow():
-    rng = np.random.default_rng(0)
-    X, y = 30 * rng.standard_normal((20, 4)), np.where(rng.random(20) > 0.5, 1.0, -1.0)
-    J = rm.Objective(rm.linear_risk(X, y, rm.Exponential()), rm.L2(), 1e-3)
-    result = rm.minimize(J, rm.AcceleratedGradient(), tol=1e-4, max_iter=50)
-    assert 0 <= result.lower <= result.value < np.inf
 
 
 def test_a_start_outside_the_domain_is_projected():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import riskmin as rm
+from reference import chain_scores
 
 RNG = np.random.default_rng(5)
 K, LENGTHS, LAM = 3, [3, 2, 4, 1], 0.3
@@ -19,22 +20,15 @@ def chains(lam=LAM):
     return rm.Objective(rm.linear_risk(X, Y, rm.ChainMaxMargin(), lengths=LENGTHS, n_outputs=K), rm.L2(), lam)
 
 
-def written_out(risk):
-    """For each sequence: phi(y') - phi(y) and the number of errors of all y', from the risk's own scores."""
-    dim, start, sequences = risk.dim, 0, []
-    w = np.eye(dim)
+def written_out():
+    """For each sequence: phi(y') - phi(y) and the number of errors of all y'."""
+    start, sequences = 0, []
     for length in LENGTHS:
-        rows, true = X[start : start + length], Y[start : start + length]
-        outputs = np.array(list(itertools.product(range(K), repeat=length)))
-
-        def score(y, weights, rows=rows):
-            E = rows @ weights[: 2 * K].reshape(2, K)
-            T, ends = weights[2 * K : 2 * K + K * K].reshape(K, K), weights[2 * K + K * K :].reshape(2, K)
-            steps = sum(T[a, b] for a, b in itertools.pairwise(y))
-            return E[np.arange(len(y)), y].sum() + steps + ends[0, y[0]] + ends[1, y[-1]]
-
-        phi = np.array([[score(y, e) - score(true, e) for e in w] for y in outputs])
-        sequences.append((phi, (outputs != true).sum(axis=1).astype(float)))
+        rows, true = X[start : start + length], tuple(Y[start : start + length])
+        outputs = list(itertools.product(range(K), repeat=length))
+        phi = chain_scores(rows, outputs, K)
+        errors = (np.array(outputs) != true).sum(axis=1).astype(float)
+        sequences.append((phi - phi[outputs.index(true)], errors))
         start += length
     return sequences
 
@@ -58,7 +52,7 @@ def gibbs(sequences, w, A):
 def test_steps_are_those_of_the_method_with_all_label_sequences_written_out():
     """Nesterov's two averages, with explicit distributions: the weights and the bounds are the same."""
     obj = chains()
-    sequences = written_out(obj.risk)
+    sequences = written_out()
     a, b = expectations(sequences, gibbs(sequences, np.zeros(obj.risk.dim), 0.0))
     w, x, v, A = -a / LAM, (a, b), (a, b), 0.0
     for iterate in islice(rm.ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 40):
@@ -79,7 +73,7 @@ def test_gap_falls_as_the_theorem_says(lam):
     """J(w_k) - D_k <= d / A_k <= 6 L d / (k + 1)^2, d = mean log K^length, L = max diameter^2 / (4 lam)."""
     obj = chains(lam)
     d = np.mean(LENGTHS) * np.log(K)
-    diameters = [np.linalg.norm(phi[:, None] - phi[None], axis=2).max() for phi, _ in written_out(obj.risk)]
+    diameters = [np.linalg.norm(phi[:, None] - phi[None], axis=2).max() for phi, _ in written_out()]
     L = max(diameters) ** 2 / (4 * lam)
     for k, iterate in enumerate(islice(rm.ExcessiveGap().iterates(obj, np.zeros(obj.risk.dim)), 80)):
         gap = iterate.value - obj.lower(iterate.cut)

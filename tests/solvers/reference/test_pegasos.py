@@ -47,10 +47,6 @@ def test_mean_of_the_cuts_leads_to_the_next_point():
     np.testing.assert_allclose(second.w, obj.argmin(first.cut), rtol=1e-12)
 
 
-def test_an_intercept_is_minimized():
-    assert minimize(objective(fit_intercept=True), Pegasos(), tol=0.05).status == "converged"
-
-
 @pytest.mark.parametrize(("form", "size"), [(np.asarray, 5), (sp.csr_array, 5), (np.asarray, 1000)])
 def test_samples_have_the_risk_of_all_weighted_rows_as_their_mean(form, size):
     obj = objective(Logistic(), rows=form(X), sample_weight=C)

@@ -17,13 +17,6 @@ def working():
     return [thread for thread in threading.enumerate() if thread.name == "scipy-minimizer"]
 
 
-def test_explicit_intercepts_are_certified():
-    obj = rm.Objective(
-        rm.linear_risk(X, np.arange(120) % 3.0, rm.Softmax(), fit_intercept=True), rm.L2(), 1e-2
-    )
-    assert rm.minimize(obj, rm.ScipyMinimizer(), tol=1e-4).status == "converged"
-
-
 def test_nonsmooth_losses_end_with_a_valid_bound():
     obj = rm.Objective(rm.linear_risk(X, Y, rm.Hinge()), rm.L2(), 1e-3)
     best = rm.minimize(obj, tol=1e-9).value
