@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import numpy as np
-
 SMOOTH = ("logistic", "squared_hinge", "squared", "huber", "poisson")
 NONSMOOTH = ("hinge", "absolute", "quantile", "epsilon_insensitive")
 CLASSES = ("softmax", "multiclass_hinge")
@@ -107,16 +105,6 @@ def no(*_: Any, **__: Any) -> bool:
     return False
 
 
-def two_pullbacks(points: Any, slope: Any, guess: Any) -> tuple[Any, Any]:
-    """X' slope and X' guess, one after the other."""
-    X = points.rows.X
-    grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    X.pullback(slope, 0, len(slope), grad)
-    if guess is not None:
-        X.pullback(guess, 0, len(slope), guess_grad)
-    return grad, guess_grad
-
-
 def no_hessian_product(X: Any, d: Any, h: Any) -> None:
     """None: the callers take two products."""
 
@@ -148,9 +136,6 @@ SWITCHES = {
         ),
         (*SMOOTH, "softmax"),
     ),
-    "Newton: Poisson start": Switch(
-        (Patch(NEWTON + "exponential_family:ExponentialFamily", "row_model", without),), ("poisson",)
-    ),
     "Newton: sampled start": Switch(
         (Patch(NEWTON + "subsampling", "START_SAMPLE_ONE_ROW_IN", ()),), (*SMOOTH, *NONSMOOTH)
     ),
@@ -178,15 +163,7 @@ SWITCHES = {
     "Newton: softmax row span": Switch(
         (Patch(NEWTON + "multi_output.row_span:RowSpan", "of", NONE),), ("softmax",)
     ),
-    "Newton: face model": Switch(
-        (Patch(NEWTON + "multi_output.score_problems:MultiOutputScoreProblem", "face_model", without),),
-        ("multiclass_hinge",),
-    ),
     # ------------------------------------------------------------ dual ascent
-    "dual: averaged w": Switch(
-        (Patch(DUAL + "exact:ExactAscent", "MIN_AVERAGED_SWEEPS", math.inf),),
-        (*NONSMOOTH, "squared_hinge", "huber"),
-    ),
     "dual: annealed lam": Switch((Patch(MULTICLASS, "_anneal_lam", without),), ("multiclass_hinge",)),
     "dual: climbed faces": Switch(
         (Patch(MULTICLASS, "CLIMB_AFTER_EPOCHS", math.inf),), ("multiclass_hinge",)
@@ -196,15 +173,11 @@ SWITCHES = {
     "L1: predicted slopes": Switch(
         (Patch(CD + "subproblem:CoordinateProblem", "predicted_slopes", without),), L1
     ),
-    "L1: sampled start": Switch((Patch(CD + "subproblem:CoordinateProblem", "sample", without),), L1),
     "L1: CG on nonzero weights": Switch(
         (Patch(CD + "scaled_columns:ScaledColumns", "MAX_FREE_SOLVES", 0),), L1, sparse=True
     ),
     "L1: Gram matrix of CSR at once": Switch(
         (Patch(CD + "columns:SparseColumns", "_forms_gram_at_once", no),), L1, sparse=True
-    ),
-    "L1: two pullbacks in one pass": Switch(
-        (Patch("problem.scored_point:PointEvaluator", "_pull_back", Counted(two_pullbacks)),), L1
     ),
     # ------------------------------------------------------------ interior points, bundles, other forms
     "interior point, L1": Switch((Patch(FACTS, "interior_point", False),), (*NONSMOOTH_L1, *L1)),
@@ -234,9 +207,6 @@ SWITCHES = {
         (Patch("driver.loop", "preconditioner", without),), (*SMOOTH, *NONSMOOTH, *CLASSES, *L1)
     ),
     "Auto: small systems": Switch((Patch(FACTS, "small_system", FALSE),), ("absolute", "huber")),
-    "Auto: entries per row": Switch(
-        (cost("dual_min_entries_per_row", 0.0),), ("squared_hinge", "huber"), sparse=True
-    ),
     "Auto: wide products": Switch(
         (cost("newton_max_wide_products", math.inf),), ("squared_hinge", "softmax")
     ),

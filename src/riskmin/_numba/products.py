@@ -183,29 +183,6 @@ def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any
         out[k] += s
 
 
-# ---------------------------------------------------------------- two gradients
-@njit(fastmath={"contract"})
-def csr_pullback_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
-    """Compute out[:, 0] += X' one and out[:, 1] += X' other in one pass over X."""
-    for i in range(np.uintp(len(one))):
-        g, h = one[i], other[i]
-        if g != 0.0 or h != 0.0:
-            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
-                out[indices[k], 0] += g * data[k]
-                out[indices[k], 1] += h * data[k]
-
-
-@njit(fastmath={"contract"})
-def dense_pullback_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
-    """Compute grad += X' one and twin += X' other in one pass over X, in C order."""
-    for i in range(len(one)):
-        g, h = one[i], other[i]
-        if g != 0.0 or h != 0.0:
-            for j in range(X.shape[1]):
-                grad[j] += g * X[i, j]
-                twin[j] += h * X[i, j]
-
-
 # ---------------------------------------------------------------- multi-output: several scores per row
 @njit(fastmath={"contract"})
 def csr_scores_multi_output(

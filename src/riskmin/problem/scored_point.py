@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import Array, Cut, NDArray, Shard
-from riskmin.core.deadline import chunk_ranges
 from riskmin.losses.conjugate import Conjugate
 from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
@@ -77,7 +76,7 @@ class PointEvaluator:
         return ScoredPoint(w, self.rows.X.scores(w, 0, n) if w.any() else np.zeros(n))
 
     def evaluate(self, point: ScoredPoint, guess: NDArray | None = None) -> PointEvaluation:
-        """Evaluate J by one pass over X, and also the cut of `guess`, the slopes that a model predicted.
+        """Evaluate J, and also the cut of `guess`, the slopes that a model predicted.
 
         At the exact minimizer of a model, the gradient X'(c guess) satisfies the optimality conditions on the
         working set, and the slopes of the risk differ from `guess` only to second order in the step. So the
@@ -90,7 +89,7 @@ class PointEvaluator:
         else:
             risk, slope = point.known or self.value_slopes(point.z)
         # `guess` is per unit weight, `slope` includes the sample weights c.
-        grad, guess_grad = self._pull_back(slope, None if guess is None else c * guess)
+        grad, guess_grad = self._pull_back(slope), None if guess is None else self._pull_back(c * guess)
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
         error = gap + CUT_ROUNDING * self._magnitude(point, slope)
         value, grad, cut = self.obj.add_penalty(point.w, tangent(point.w, risk, grad, error))
@@ -119,29 +118,11 @@ class PointEvaluator:
         y = self.rows.y
         return np.asarray(self.loss.hessian(np.zeros(len(y)), y, self.rows.c).diagonal)
 
-    def _pull_back(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
-        """Return X' slope and X' guess, in one pass over the rows."""
-        X: Any = self.rows.X
-        grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-        if guess is None or X.by_columns or not X.has_row_ranges:
-            X.pullback(slope, 0, len(slope), grad)
-            if guess is not None:
-                X.pullback(guess, 0, len(slope), guess_grad)
-            return grad, guess_grad
-        # Both products in one pass over the rows.
-        from riskmin._numba import products  # Numba is imported on first use, not with the package
-
-        n, p = X.shape
-        if not X.sparse:
-            for i, j in chunk_ranges(0, n, 2 * n * p):
-                products.dense_pullback_two(X.X[i:j], slope[i:j], guess[i:j], grad, guess_grad)
-            return grad, guess_grad
-        # Both gradients side by side, so that one access to memory serves both sums.
-        both = np.zeros((p, 2))
-        for i, j in chunk_ranges(0, n, 2 * len(X.data)):
-            products.csr_pullback_two(X.indptr[i : j + 1], X.indices, X.data, slope[i:j], guess[i:j], both)
-        grad, guess_grad = np.ascontiguousarray(both.T)
-        return grad, guess_grad
+    def _pull_back(self, slope: NDArray) -> NDArray:
+        """Return X' slope."""
+        grad = np.zeros(self.rows.X.shape[1])
+        self.rows.X.pullback(slope, 0, len(slope), grad)
+        return grad
 
     @cached_property
     def _conjugate(self) -> Conjugate | None:
@@ -149,7 +130,7 @@ class PointEvaluator:
         return dual
 
     def _best_cut(
-        self, cut: Cut, slope: NDArray, guess: NDArray | None, guess_grad: NDArray, z: NDArray
+        self, cut: Cut, slope: NDArray, guess: NDArray | None, guess_grad: NDArray | None, z: NDArray
     ) -> Cut:
         """Return the better of the cuts of the slopes and of the guess, each scaled.
 
@@ -158,7 +139,7 @@ class PointEvaluator:
         if self._conjugate is None:
             return cut
         s, t = self._scale(cut, lambda: self._per_weight(slope)), 0.0
-        if guess is not None:
+        if guess is not None and guess_grad is not None:
             predicted = Cut(guess_grad, cut.b)
             t = self._scale(predicted, lambda: guess)
             if not self.obj.reg.polyhedral:

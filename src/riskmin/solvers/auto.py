@@ -103,14 +103,12 @@ SMOOTH_RULES = (
         "{loss} is smooth, X is wider than long",
     ),
     Rule(
-        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features and 8 entries "
-        "per row",
+        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
         lambda f: (
             not f.risk.loss.constant_curvature
             and f.local
             and f.sparse
             and f.wide
-            and f.n_entries >= COSTS.dual_min_entries_per_row * f.shape[0]
             and f.interval_conjugate
             and f.exact_steps
         ),

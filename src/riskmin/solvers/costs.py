@@ -36,8 +36,6 @@ class CostModel:
     method is faster than L-BFGS: it makes fewer calls."""
     newton_max_weights: int = 1000
     """Multiclass weights up to which Newton's method is fast; for nonsmooth losses, if rows are long."""
-    dual_min_entries_per_row: float = 8.0
-    """Entries per sparse row from which a visit of dual ascent costs about as much as a pass over the row."""
     newton_max_weights_with_intercepts: int = 2000
     """The same with explicit intercepts, which dual ascent approaches slowly."""
     hard_row_norm_ratio: float = 2.0

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.dense import Dense, DenseFortran
-from riskmin.arrays.matrix import as_matrix
 from riskmin.core import NDArray, Shard
 from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.solvers.coordinate.quadratic_model import (
@@ -370,13 +369,6 @@ class SparseColumns:
         new += new.T.copy()
         new[np.diag_indices(len(new))] += squares
         return G
-
-
-def every_nth_row(X: Any, stride: int) -> Any:
-    """Return every `stride`-th row of X; None for a format without cheap access to rows."""
-    if X.array is not None:
-        return as_matrix(np.array(X.array[::stride], order="F" if X.by_columns else "C"))
-    return None if X.one_block else X.as_scipy()[::stride]
 
 
 def columns_of(rows: Shard) -> DenseColumns | SparseColumns:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields
-from itertools import islice
 
 import numpy as np
 
@@ -67,8 +66,6 @@ class CoordinateDescent(Solver):
 
     PREDICT_SLOPES_BELOW_FORCING = 0.01
     """Make a cut from the slopes a model predicts if it was minimized to a smaller tolerance than this."""
-    SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
-    """Steps, and relative gap, at which the run on a sample of the rows ends."""
 
     start: int = 64
 
@@ -96,10 +93,7 @@ class CoordinateDescent(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         self.check_supports(obj)
-        problem = CoordinateProblem.create(self, obj)
-        if not np.any(w0):
-            w0 = self._start_from_sample(problem, w0)
-        yield from self._run(problem, w0, InexactSchedule())
+        yield from self._run(CoordinateProblem.create(self, obj), w0, InexactSchedule())
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
@@ -116,18 +110,6 @@ class CoordinateDescent(Solver):
         # At the limit of the precision there is no further iterate.
         yield next(steps, saved)
         yield from steps
-
-    def _start_from_sample(self, problem: CoordinateProblem, w0: Array) -> Array:
-        """Return the solution on a sample of the rows if X has many rows, else w0."""
-        sample = problem.sample()
-        if sample is None:
-            return w0
-        w = w0
-        for it in islice(self.iterates(sample, w0), self.SAMPLE_MAX_STEPS):
-            w = it.w
-            if it.value - sample.lower(it.cut) <= self.SAMPLE_GAP_TOL * it.value:
-                break
-        return w
 
     def _run(self, problem: CoordinateProblem, w0: Array, schedule: InexactSchedule) -> Iterator[Iterate]:
         point, columns, predicted = problem.points.with_scores(w0), NO_COLUMNS, None

@@ -10,13 +10,12 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
-from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.problem.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
 from riskmin.solvers.base import local_rows_of
 from riskmin.solvers.coordinate.active_set import one_sided_slopes
-from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
+from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 
 NO_COLUMNS = np.empty(0, dtype=np.int64)
@@ -71,8 +70,6 @@ class InexactSchedule:
 class CoordinateProblem:
     """An objective with an evaluator for its points and the columns of its X."""
 
-    SAMPLE_MIN_ROW_RATIO = 8
-    """Start on a sample if X has at least this many times as many rows as the sample."""
     CURVATURE_FLOOR_SHARE = 1e-3
     """Curvature assigned to rows whose loss has none, as a share of the mean: it bounds the step there."""
     PREFETCH_WORKING_SETS = 16
@@ -97,19 +94,6 @@ class CoordinateProblem:
         t = obj.reg.terms(zero)
         terms = np.stack([zero + term for term in (obj.lam * t.absolute, obj.lam * t.square, *t[2:])])
         return cls(PointEvaluator(obj, rows, loss, has_intercept), columns_of(rows), terms)
-
-    def sample(self) -> Objective | None:
-        """Return the objective on every n-th row; None if X has too few rows, or for the squared loss."""
-        rows, loss = self.points.rows, self.points.loss
-        # 64 rows per column, counting at least 32 columns
-        stride = len(rows.y) // (64 * max(rows.X.shape[1], 32))
-        X = every_nth_row(rows.X, stride) if stride >= self.SAMPLE_MIN_ROW_RATIO else None
-        if X is None or not rows.c[::stride].any() or loss.constant_curvature:
-            return None
-        risk = linear_risk(
-            X, rows.y[::stride], loss, sample_weight=rows.c[::stride], fit_intercept=self.points.has_intercept
-        )
-        return Objective(risk, self.points.obj.reg, self.points.obj.lam)
 
     def violation(self, w: NDArray, grad: NDArray) -> NDArray:
         """Return how fast J falls along each coordinate, in the better direction; at most 0 at a minimum.

@@ -55,9 +55,6 @@ class ExactAscent(RowState):
     CHECK_SPACING_SHARE = 0.3
     """Visits between two checks, as a share of all visits before, at least one epoch: a check costs about as
     much as an epoch."""
-    MIN_AVERAGED_SWEEPS = 4
-    """Average w over the second half of the sweeps before a check if it has at least this many terms. The
-    dual variables converge long before w, which oscillates around its optimum."""
     INTERCEPT_COLUMN_SHARE = 0.05
     """lam / rho of the proximal term of an intercept, relative to the mean squared norm of the rows: smaller
     ones need more moves of the center, larger ones slow the steps of the rows down."""
@@ -103,7 +100,7 @@ class ExactAscent(RowState):
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         n, limits = len(self.records), {"order": len(self.records), "rng": 2**64}
-        # next: the w of the dual variables (`w` may be an average); out: the largest and least slope.
+        # next: the w of the dual variables; out: the largest and least slope.
         shapes = {"u": "n", "w": "d", "order": "m", "rng": "1", "next": "d", "out": "2", "visits": "1"}
         shapes |= {} if self.loss_conjugate is not None else {"shift": "n"}
         shapes |= {"b": "1"} if self.has_intercept else {}
@@ -150,33 +147,20 @@ class ExactAscent(RowState):
         budget = min(max(n, self.CHECK_SPACING_SHARE * self.visits), max_visits)
         slope_target = CHECK_AT_SLOPE_RATIO * (self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE])
         self.sweep_stats[k.N_VISITS] = self.sweep_stats[k.N_MOVES] = 0
-        # w is averaged over the second half of the visits, where it oscillates around its optimum.
-        average_from, entries_since, w_sum, n_terms = 0.5 * budget, 0.0, np.zeros(len(self.w)), 0
-        entries_per_row = n_entries / max(1, len(self.records))
         # b minus the center of its proximal term
         distance = 0.0
         while self.active:
-            before = self.active
             # The center moves to b. The dual variables stay the same, and with them the distance.
             self.intercept[0] += distance
             b = self.intercept[0]
             self.sweep(self.w, self.solver)
             distance += self.intercept[0] - b
-            # Sweeps drop rows from the active ones: count the rows that were visited.
-            entries_since += before * entries_per_row
-            # Adding w to the average costs O(p): only after at least 4 p entries have been read.
-            if self.sweep_stats[k.N_VISITS] >= average_from and entries_since >= 4 * len(w_sum):
-                w_sum += self.w
-                n_terms += 1
-                entries_since = 0.0
             if (
                 self.sweep_stats[k.N_VISITS] >= budget
                 or self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE] <= slope_target
             ):
                 break
         self.visits += self.sweep_stats[k.N_VISITS]
-        if n_terms >= self.MIN_AVERAGED_SWEEPS:
-            self.w = w_sum / n_terms
 
     def _evaluate_cut(self, w: NDArray, fresh: bool = False) -> tuple[float, NDArray, NDArray, Cut]:
         """Return R(w), the scores, the dual variables and their cut."""

@@ -115,14 +115,6 @@ class ExponentialFamily(CompiledScoreProblem):
         b = math.log(rise / fall) if rise > 0 and fall > 0 else 0.0
         return 0.5 * b if isinstance(self.loss, Exponential) else b
 
-    def row_model(self) -> tuple[NDArray, NDArray] | None:
-        """The model at the rate m = (y + mean) / 2 of each row, for Poisson: h = m and a slope of m - y."""
-        mean = float(self.c @ self.y) if isinstance(self.loss, Poisson) else 0.0
-        if not mean > 0:
-            return None
-        m = 0.5 * (self.y + mean)
-        return self.c * m, self.c * (m * np.log(m) - m + self.y)
-
     def minimize_intercept(
         self,
         derivatives: Callable[[float], NDArray],

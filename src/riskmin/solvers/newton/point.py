@@ -201,24 +201,10 @@ class NewtonPoint:
     def _direction(
         self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
     ) -> tuple[Array, Any, float]:
-        """Newton's direction, its Hessian, and the slope of the smoothed objective along it.
-
-        After the center has moved and mu has decreased, multipliers leave the faces they were on, and few
-        rows are active (have nonzero second derivatives). So the first direction of a stage is that of a
-        model in which the multipliers stay on these faces.
-        """
-        penalty_gradient = obj.lam * obj.reg.grad(self.w)
+        """Newton's direction, its Hessian, and the slope of the smoothed objective along it."""
         # the gradient of the smoothed objective
-        g = penalty_gradient + self.a
+        g = obj.lam * obj.reg.grad(self.w) + self.a
         lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)
-        model = None
-        if self.center is not None and not self.steps:
-            model = problem.face_model(self.z, self.mu, self.center)
-        # the model's direction is used if it is one of descent for the smoothed objective itself
-        if model is not None:
-            d = system.solve(model[1], lam, penalty_gradient + problem.design.adjoint(model[0]), tol)
-            if -math.inf < float(g @ d) < 0:
-                return d, model[1], float(g @ d)
         hessian = problem.hessian(self.evaluation, self.z, self.mu, self.center)
         d = system.solve(hessian, lam, g, tol)
         return d, hessian, float(g @ d)

@@ -169,14 +169,6 @@ class ScoreProblem:
         t, n_evaluations = secant_search(slope, start)
         return t, b + b_slope * (t - last_t), n_evaluations
 
-    def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
-        """The gradient in the scores z and the inputs of the Hessian, for multipliers on the center's faces.
-
-        This is the model in which the multipliers stay on the faces of those of the center; None if these
-        faces are not known.
-        """
-        return None
-
     def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
         """The evaluation at z with the cut of the multipliers dz + r; None if there is no bound for it."""
         return None
@@ -184,13 +176,6 @@ class ScoreProblem:
     def constant_intercept(self) -> float:
         """The best intercept for scores of 0, where there is a formula; else 0, from which it is searched."""
         return 0.0
-
-    def row_model(self) -> tuple[NDArray, NDArray] | None:
-        """Second derivatives h and the slopes t of sum_i h_i z_i^2 / 2 - t_i z_i, whose minimum is a start.
-
-        It is a model of the loss around scores near the best ones of single rows.
-        """
-        return None
 
     def initial_center(self, z: NDArray) -> NDArray | None:
         """The first center; None stands for 0."""

@@ -197,15 +197,6 @@ class MultiOutputScoreProblem(ScoreProblem):
         """The inputs of the Hessian at predicted multipliers."""
         return HessianInputs(evaluation.dz, mu)
 
-    def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
-        """The gradient in the scores z, and inputs of its Hessian, with multipliers on the center's faces."""
-        if not center.any():
-            return None  # multipliers at vertices have no second derivatives
-        loss, hessian = self.loss, self.loss.block_hessian(center, self.y, self.c, mu)
-        margins = loss.margins(self.y, z.shape[1])
-        # on a fixed face the projection onto the simplex is affine: dz = center + H (z + margins)
-        return center + hessian.product(z + margins, slice(None)), HessianInputs(center, mu)
-
     def initial_center(self, z: NDArray) -> NDArray | None:
         """All weight on the right classes: the smoothed loss is then quadratic in the margin violations."""
         return None if self.smooth else np.zeros_like(z)

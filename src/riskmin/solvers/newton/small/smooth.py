@@ -127,8 +127,6 @@ class SmallSmoothProblem:
         """
         z, b, steps = point.z, point.evaluation.b, 0
         now = _Position(point.w, z, *self.problem.evaluate_with_cut(z, 0.0, None, b))
-        if not point.w.any() and (fitted := self._fit_to_rows(now)) is not None:
-            now, steps = fitted, 1
         h, solve, last_square, n_slow = None, None, math.inf, 0
         if warm and self.kept is not None:
             h, solve = self.kept[0], self._factorized(self.kept[1])
@@ -213,18 +211,6 @@ class SmallSmoothProblem:
         return gap + (0.5 * float(g[-1]) ** 2 / curvature if g[-1] and curvature > 0 else 0.0)
 
     # ------------------------------------------------------------ steps
-    def _fit_to_rows(self, now: _Position) -> _Position | None:
-        """The minimum of a quadratic model around scores near the best ones of single rows, if J is lower."""
-        model = self.problem.row_model()
-        if model is None:
-            return None
-        h, t = model
-        v = self._factorized(self._matrix(h))(np.append(self.adjoint(t), float(t.sum()) * self.intercept))
-        w, scores = v[:-1], self.forward(v[:-1])
-        evaluated = self.problem.evaluate_with_cut(scores, 0.0, None, float(v[-1]))
-        moved = _Position(w, scores, *evaluated)
-        return moved if self._value(moved) < self._value(now) else None
-
     def _value(self, now: _Position) -> float:
         """J at the intercept of an evaluation."""
         return now.evaluation.risk + 0.5 * float((self.penalty * now.w) @ now.w)
