@@ -176,3 +176,13 @@ def test_multipliers_optimal_for_one_center_continue_with_the_next():
         rm.minimize(rm.Objective(risk, rm.L2(), 0.1), rm.DualCoordinateAscent(), tol=1e-17).status
         == "stalled"
     )
+
+
+@pytest.mark.parametrize("active", [-1, 41])
+def test_a_state_with_more_active_rows_than_there_are_is_refused(active):
+    """A compiled loop would read beyond its arrays."""
+    J = Problem(rm.MulticlassHinge()).objective()
+    state = next(rm.DualCoordinateAscent().iterates(J, np.zeros(12))).state()
+    state["out"] = np.where(np.arange(6) == 2, active, state["out"])
+    with pytest.raises(ValueError, match=f"its array out has {active} active rows of 40"):
+        rm.DualCoordinateAscent().resume(J, state)
