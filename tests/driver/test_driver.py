@@ -74,6 +74,10 @@ def test_contract_refuses(fault, message):
         check_solver(Broken(fault), smooth=True, tol=1e-2)
 
 
+def test_contract_accepts_a_solver_of_nonsmooth_losses_that_resumes():
+    check_solver(rm.Bundle(keep=2), nonsmooth=True, tol=1e-3)
+
+
 REFUSED = [
     *((lambda tol=tol: rm.minimize(objective(), tol=tol), "tol must be") for tol in (-1, np.nan)),
     (lambda: rm.minimize(objective(), atol=-1), "atol must be"),

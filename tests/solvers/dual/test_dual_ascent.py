@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import riskmin as rm
 from helpers import Problem
-from solver_cases import EXACT_LOSSES, REMOTE, ROWS, raw_bound
+from solver_cases import EXACT_LOSSES, REMOTE, ROWS, classes, raw_bound
 
 
 # ---------------------------------------------------------------- one step
@@ -176,3 +176,23 @@ def test_multipliers_optimal_for_one_center_continue_with_the_next():
         rm.minimize(rm.Objective(risk, rm.L2(), 0.1), rm.DualCoordinateAscent(), tol=1e-17).status
         == "stalled"
     )
+
+
+def test_a_run_with_intercepts_resumes_with_its_center():
+    J = classes(lam=0.02, intercept=True).objective()
+    w0 = np.random.default_rng(1).standard_normal(6 * 3 + 3)
+    steps = list(islice(rm.DualCoordinateAscent().iterates(J, w0), 6))
+    assert steps[-1].state()["center"].any()
+    for it, after in pairwise(steps):
+        resumed = next(rm.DualCoordinateAscent().resume(J, it.state()))
+        np.testing.assert_allclose(resumed.w, after.w, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("active", [-1, 41])
+def test_a_state_with_more_active_rows_than_there_are_is_refused(active):
+    """A compiled loop would read beyond its arrays."""
+    J = Problem(rm.MulticlassHinge()).objective()
+    state = next(rm.DualCoordinateAscent().iterates(J, np.zeros(12))).state()
+    state["out"] = np.where(np.arange(6) == 2, active, state["out"])
+    with pytest.raises(ValueError, match=f"its array out has {active} active rows of 40"):
+        rm.DualCoordinateAscent().resume(J, state)

@@ -61,6 +61,11 @@ def test_least_squares_without_a_matrix(intercept, lam):
     assert result.lower <= minimum * (1 + 1e-12)
     assert minimum * (1 - 1e-12) <= result.value <= minimum * (1 + 1e-9)
     assert np.linalg.norm(result.w - w) <= 1e-3 * np.linalg.norm(w)
+    first, *rest = islice(Newton(direct=1).iterates(obj, np.zeros(len(w))), 4)
+    state = {name: a.copy() for name, a in first.state().items()}
+    for it, again in zip(rest, Newton(direct=1).resume(obj, state), strict=False):
+        np.testing.assert_array_equal(it.w, again.w)
+        assert it.value == again.value
 
 
 # ---------------------------------------------------------------- numbers of evaluations

@@ -258,6 +258,8 @@ class MulticlassAscent:
             float(v) for v in state["out"]
         )
         self.sweep_stats[0], self.active, self.untouched = largest, int(active), untouched > 0
+        if not 0 <= self.active <= len(self.order):
+            raise ValueError(f"its array out has {self.active} active rows of {len(self.order)}")
         check_row_order(self.order[: self.active], len(self.order))
         return self._loop(self._scores(self._weight_vector()))
 
