@@ -37,8 +37,7 @@ class CoordinateDescent(Solver):
     one coordinate at a time, and by linear systems over the nonzero weights, on the columns of X or on their
     Gram matrix, whichever is cheaper; and takes the step to its minimizer, or a part of it. For `Squared` the
     model is the risk itself. Zeros of w are exact. The slopes that a model predicts at its minimizer give a
-    second cut, about as good as the cut of the next step; and with many more rows than columns, a run from
-    w = 0 starts on a sample of the rows, unless the loss is `Squared`.
+    second cut, about as good as the cut of the next step.
 
     Supports losses with second derivatives and separable regularizers: `L1`, `Elastic`, `L2`, and each of
     them in a `Box`. Columns copied out of a sparse X are cached with the risk, so that a path over several

@@ -38,8 +38,7 @@ class DualCoordinateAscent(Solver):
     in closed form for every loss with a piecewise quadratic conjugate, and by Newton's method for
     `Logistic`. Rows are visited in random order; those that stay at a bound are skipped until the next
     check. The lower bound never decreases, unless there is an intercept, or `damping` is above 1 with
-    `Logistic`; w oscillates, so that the point of a check after many epochs is an average. `DualGaussSeidel`
-    is the method for other losses and regularizers.
+    `Logistic`. `DualGaussSeidel` is the method for other losses and regularizers.
 
     An intercept has no penalty: a proximal term :math:`\tfrac\rho2 (b - b_0)^2` takes its place, whose center
     follows b after each epoch.
