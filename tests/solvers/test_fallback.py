@@ -234,10 +234,10 @@ def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     X = rng.standard_normal((40, 3)) * 1e6
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     J = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L2(), 1e-8)
-    result = rm.minimize(J, tol=1e-7)
+    result = rm.minimize(J, rm.Lbfgs(), tol=1e-7)
     assert (result.status, result.criterion) == ("converged", "atol")
     assert result.gap <= 1e-13 * J.value(np.zeros(3))
-    strict = rm.minimize(J, tol=1e-7, atol=0.0, max_iter=50)
+    strict = rm.minimize(J, rm.Lbfgs(), tol=1e-7, atol=0.0, max_iter=50)
     assert strict.criterion != "atol"
     assert rm.minimize(objective(), tol=1e-3).criterion == "tol"
     assert rm.minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"

@@ -233,8 +233,8 @@ def rows_system(
     def solve(r: NDArray, s: NDArray | float, t: float) -> tuple[NDArray, NDArray, float]:
         # w = (r - X'a) / K, so that (L + X K^-1 X') a = s + X (r / K) + b
         a, b = inverse(s + X @ (r / K)), 0.0
-        if ones is not None:
-            b = (t - float(a.sum())) / float(ones.sum())
+        if ones is not None and (total := float(ones.sum())) > 0:  # 0 if all curvatures underflow
+            b = (t - float(a.sum())) / total
             a += b * ones
         return (r - X.T @ a) / K, a, b
 

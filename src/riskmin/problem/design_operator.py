@@ -237,14 +237,15 @@ class DesignOperator:
         """Call f on each range of rows, in parallel if the executor has threads."""
         return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
 
-    def run_ranges(self, kernel: Callable[..., None], *args: Any) -> None:
+    def run_ranges(self, kernel: Callable[..., None], *args: Any, memory: int = 0) -> None:
         """Call a compiled loop over ranges of rows, which threads share, with their ends and arguments."""
-        self.risk.executor.share(kernel, (self.range_ends, *args), len(self.row_ranges), self._row_work)
+        shared = (self.range_ends, *args)
+        self.risk.executor.share(kernel, shared, len(self.row_ranges), self._row_work, memory)
 
-    def range_sums(self, n_sums: int, kernel: Callable[..., None], *args: Any) -> NDArray:
+    def range_sums(self, n_sums: int, kernel: Callable[..., None], *args: Any, memory: int = 0) -> NDArray:
         """The sums over all rows of a compiled loop that sets out[k], its last argument, for range k."""
         out = np.empty((len(self.row_ranges), n_sums))
-        self.run_ranges(kernel, *args, out)
+        self.run_ranges(kernel, *args, out, memory=memory)
         total: NDArray = out.sum(axis=0)
         return total
 
