@@ -272,7 +272,8 @@ class Risk(Oracle):
         The scores of all rows are gathered, 8 bytes each.
         """
         y, c = map(to_numpy, self.labels)
-        rows = self.loss.interval_conjugate(y) if self.loss.separable else None
+        usable = self.loss.separable and self.executor.can_gather
+        rows = self.loss.interval_conjugate(y) if usable else None
         if rows is None or rows.square:
             return None
         check_point(self.dim, w)
