@@ -295,6 +295,10 @@ class NewtonState:
         shapes |= {name: "one" for name in state if name.startswith("number.")}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), one=1)
         n = {k.removeprefix("number."): float(v[0]) for k, v in state.items() if k.startswith("number.")}
+        for name in ("mu", "initial_mu", "damping"):
+            # a loss that is not smooth has second derivatives only if it is smoothed
+            if n[name] < 0 or (name == "mu" and not (n[name] or obj.risk.loss.smooth)):
+                raise ValueError(f"its number {name} is {n[name]:g}")
         evaluation = ScoreEvaluation(
             state["dz"], n.pop("offset"), n.pop("b"), n.pop("risk"), state.get("hessian_diagonal")
         )
