@@ -38,15 +38,6 @@ def during(fit):
     return counts[0] if counts.count(counts[0]) == len(counts) else counts
 
 
-@pytest.mark.parametrize("executor", [rm.Serial(), rm.Threads(n_workers=2)], ids=type)
-def test_a_run_has_one_thread_and_restores_what_was_set(two, executor):
-    obj = rm.Objective(
-        rm.linear_risk(X, y, rm.Hinge(), executor=executor, n_shards=2, fit_intercept=True), rm.L2(), 0.1
-    )
-    assert during(lambda callback: rm.minimize(obj, callback=callback)) == {1}
-    assert set(blas_thread_counts()) == {2}
-
-
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 def test_an_estimator_has_one_thread_and_restores_what_was_set(two, n_jobs):
     model = rm.LinearClassifier(n_jobs=n_jobs)

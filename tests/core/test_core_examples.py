@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from riskmin.core import Hessian, ShardCache
-from riskmin.core.interfaces import as_solver
 from riskmin.core.messages import format_label, is_number, is_whole, is_whole_number, one_line, printable
-
-
-def test_solvers_are_named_by_their_class():
-    class Mine:
-        def iterates(self, obj, w0):
-            yield from ()
-
-    assert as_solver(Mine()).name == "Mine"
 
 
 def test_caches_are_not_sent():

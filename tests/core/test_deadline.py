@@ -339,17 +339,6 @@ class Slow:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "executor", [pytest.param(rm.Serial(), marks=pytest.mark.exhaustive), rm.Threads(n_workers=2)], ids=type
-)
-def test_the_time_limit_ends_the_search_for_an_intercept(executor):
-    """A step has some hundred evaluations one after the other, which would take ten seconds."""
-    risk = rm.linear_risk(D, SIGN, Slow(rm.Hinge(), 60), fit_intercept=True, executor=executor, n_shards=3)
-    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-6), rm.Bundle(), tol=1e-12, max_seconds=1.0)
-    assert result.status == "max_seconds"
-
-
-@pytest.mark.slow
 def test_without_an_iterate_in_time_the_result_is_the_start():
     """The search for an intercept takes longer."""
     obj = rm.Objective(rm.linear_risk(D, SIGN, Slow(rm.Hinge()), fit_intercept=True), rm.L2(), 1e-3)

@@ -232,6 +232,7 @@ OTHER_RISKS = [
         r"cannot be smoothed.*use Bundle",
     ),
 ]
+COUNTED, COUNTS = ((rm.Lbfgs, "memory"), (rm.Bundle, "keep")), (0, -1, 2.5, True, "3", None, np.nan)
 # the setting, the words, and the wrong values
 SETTINGS = [
     (rm.CoordinateDescent, "start", "start", 0),
@@ -246,6 +247,7 @@ SETTINGS = [
     (rm.Fallback, "solvers", "at least one", ()),
     (partial(rm.Fallback, (rm.Bundle(),)), "tol", "tol", 0.0),
     (rm.OwlQn, "memory", "whole number >= 1", 0),
+    *((a, name, f"{a.__name__} needs {name} to be a whole number >= 1, not", *COUNTS) for a, name in COUNTED),
     (rm.Smoothing, "c_mu", "Smoothing needs c_mu > 0, not (0|nan)", 0.0, np.nan),
     (
         rm.Smoothing,
@@ -342,8 +344,3 @@ test_refusals = refusals(
     ([(partial(a, **{name: bad}), words) for a, name, words, *values in SETTINGS for bad in values], WRONG),
     ([*DATA, *UNPENALIZED, *ONLINE], WRONG),
 )
-
-
-def test_a_loss_that_cannot_be_smoothed_says_so():
-    assert not rm.Logistic().can_be_smoothed
-    assert rm.Hinge().can_be_smoothed

@@ -73,19 +73,6 @@ def test_a_first_solver_that_ends_is_followed_by_the_second():
     assert switched(rm.Switching(Falls(0.1, rows=0), rm.Bundle()), obj) == 0
 
 
-def test_it_reaches_the_optimum_with_valid_bounds():
-    obj = hard()
-    best = rm.minimize(obj, rm.Bundle(), tol=1e-8).value
-    result = rm.minimize(obj, rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), tol=1e-7), tol=1e-7)
-    assert result.status == "converged"
-    assert result.value == pytest.approx(best, rel=1e-6)
-    assert [row["solver"] for row in result.trace] == sorted(row["solver"] for row in result.trace)
-    assert {row["solver"] for row in result.trace} == {1.0, 2.0}
-    assert all(row["lower"] <= best * (1 + 1e-6) for row in result.trace)
-    first_alone = rm.minimize(obj, rm.DualCoordinateAscent(), tol=1e-7, max_iter=30)
-    assert result.n_iter < first_alone.trace[-1]["epochs"]
-
-
 def test_a_resumed_run_continues_across_the_switch():
     obj = hard()
     solver = rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), tol=1e-6)

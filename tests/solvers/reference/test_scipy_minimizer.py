@@ -3,7 +3,6 @@
 import threading
 
 import numpy as np
-import pytest
 
 import riskmin as rm
 
@@ -33,16 +32,4 @@ def test_a_run_that_is_stopped_leaves_no_thread():
     next(steps)
     assert len(working()) == 1
     steps.close()
-    assert not working()
-
-
-def test_an_error_of_the_risk_reaches_the_caller():
-    def risk(w):
-        if np.abs(w).max() > 0.5:
-            raise RuntimeError("the data are gone")
-        return float((w - 3) @ (w - 3)), 2 * (w - 3)
-
-    risk.dim = 2
-    with pytest.raises(RuntimeError, match="the data are gone"):
-        rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), rm.ScipyMinimizer(), w0=np.zeros(2))
     assert not working()
