@@ -197,27 +197,6 @@ def saved(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("words", "settings", "solver"),
-    [
-        ("another problem", {"lam": 2e-3}, rm.Bundle()),
-        ("another problem", {"loss": rm.Huber()}, rm.Bundle()),
-        ("another problem", {"p": 7}, rm.Bundle()),
-        ("other data", {"intercept": True}, rm.Bundle()),
-        ("another solver", {}, rm.Bmrm()),
-        ("another solver", {}, rm.Bundle(keep=3)),
-        ("other data", {"seed": 1}, rm.Bundle()),
-    ],
-)
-def test_checkpoints_of_other_runs_are_refused(words, settings, solver, saved):
-    content = saved.read_bytes()
-    with pytest.raises(FileError, match=words) as caught:
-        rm.minimize(objective(**settings), solver, checkpoint=saved)
-    assert str(saved) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert saved.read_bytes() == content
-
-
 def other_file(meta):
     return lambda path: save_arrays(path, {"w": np.zeros(6)}, meta)
 

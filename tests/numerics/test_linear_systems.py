@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from riskmin.numerics.linear_systems import CgState, cg, rows_system, shifted_cholesky
+from riskmin.core.deadline import OutOfTime, TimeLimit
+from riskmin.numerics.linear_systems import cg, rows_system, shifted_cholesky
 
 UNITS = np.array([1e-6, 1.0, 1e10, 1e3, 1e-3, 1.0, 7.0, 1e5])
 
@@ -113,42 +114,24 @@ def test_every_stop_has_a_descent_direction_and_the_stated_decrease():
         assert at.decrease == pytest.approx(b @ at.x / 2, rel=1e-10)
 
 
-def test_stop_rules_see_the_residual_and_its_preconditioned_square():
-    """A rule that reads no preconditioned residual saves the last one."""
-    A, b = definite(4)
-    seen, calls = [], []
+def test_a_preconditioner_is_called_once_per_step():
+    """And once more for a rule that reads the preconditioned residual."""
+    (A, b), calls = definite(4), []
 
     def precondition(r):
         calls.append(0)
         return r / DIAGONAL
 
-    def stop(at):
-        seen.append((at.square, at.residual @ (at.residual / DIAGONAL)))
-        return len(seen) == 4
-
-    at = cg(lambda d: A @ d, b, precondition, stop)
-    assert at.done
-    assert (at.steps, len(calls)) == (3, 4)
-    np.testing.assert_allclose([s for s, _ in seen], [s for _, s in seen])
-    calls.clear()
-    at = cg(lambda d: A @ d, b, precondition, lambda at: at.steps == 3)
-    assert len(calls) == at.steps == 3
+    for stop, most in ((lambda at: at.steps == 3, 3), (lambda at: at.square < 0 or at.steps == 3, 4)):
+        calls.clear()
+        at = cg(lambda d: A @ d, b, precondition, stop)
+        assert (at.done, at.steps, len(calls)) == (True, 3, most)
+        assert at.square == pytest.approx(at.residual @ (at.residual / DIAGONAL))
 
 
-def test_a_run_continues_as_if_it_had_not_been_interrupted():
-    A, b = definite(6, condition=1e3)
-    whole, part = (cg(lambda d: A @ d, b, lambda r: r / DIAGONAL, max_steps=k) for k in (6, 2))
-    arrays = (a.copy() for a in (part.x, part.residual, part.direction))
-    saved = CgState(*arrays, part.last_square, part.steps, part.decrease)
-    resumed = cg(lambda d: A @ d, b, lambda r: r / DIAGONAL, state=saved, max_steps=4)
-    assert np.array_equal(resumed.x, whole.x)
-    assert (resumed.steps, resumed.decrease) == (6, whole.decrease)
-    # with another preconditioner, the directions start anew
-    before, part.direction = part.decrease, None
-    at = cg(lambda d: A @ d, b, shifted_cholesky(A), small_residual(1e-9, b), part)
-    assert at.steps <= 4
-    assert at.decrease > before
-    np.testing.assert_allclose(at.x, np.linalg.solve(A, b), rtol=1e-5)
+def test_a_time_limit_ends_a_run():
+    with pytest.raises(OutOfTime):
+        TimeLimit(0.0).call(cg, lambda d: d.copy(), np.ones(4))
 
 
 # ---------------------------------------------------------------- factorizations
