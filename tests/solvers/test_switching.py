@@ -12,10 +12,7 @@ from helpers import Problem
 
 def hard():
     """A problem with many epochs for dual ascent, since lam is tiny."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((120, 5))
-    y = np.where(X[:, 0] + rng.standard_normal(120) > 0, 1.0, -1.0)
-    return rm.Objective(rm.linear_risk(X, y, rm.Hinge()), rm.L2(), 1e-5)
+    return Problem(lam=1e-5, n=120, p=5).objective()
 
 
 @dataclass(frozen=True)

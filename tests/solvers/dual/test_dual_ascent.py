@@ -160,14 +160,9 @@ def test_multipliers_optimal_for_one_center_continue_with_the_next():
     rng = np.random.default_rng(20)
     X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True)
-    assert (
-        rm.minimize(rm.Objective(risk, rm.L2(), 1.0), rm.DualCoordinateAscent(), tol=2e-5).status
-        == "converged"
-    )
-    assert (
-        rm.minimize(rm.Objective(risk, rm.L2(), 0.1), rm.DualCoordinateAscent(), tol=1e-17).status
-        == "stalled"
-    )
+    for lam, tol, status in ((1.0, 2e-5, "converged"), (0.1, 1e-17, "stalled")):
+        J = rm.Objective(risk, rm.L2(), lam)
+        assert rm.minimize(J, rm.DualCoordinateAscent(), tol=tol).status == status
 
 
 def test_a_run_with_intercepts_resumes_with_its_center():
