@@ -232,7 +232,11 @@ OTHER_RISKS = [
         r"cannot be smoothed.*use Bundle",
     ),
 ]
-COUNTED, COUNTS = ((rm.Lbfgs, "memory"), (rm.Bundle, "keep")), (0, -1, 2.5, True, "3", None, np.nan)
+COUNTS = [
+    (partial(a, **{name: bad}), f"{a.__name__} needs {name} to be a whole number >= 1, not")
+    for a, name in ((rm.Lbfgs, "memory"), (rm.Bundle, "keep"))
+    for bad in (0, -1, 2.5, True, "3", None, np.nan)
+]
 # the setting, the words, and the wrong values
 SETTINGS = [
     (rm.CoordinateDescent, "start", "start", 0),
@@ -247,7 +251,6 @@ SETTINGS = [
     (rm.Fallback, "solvers", "at least one", ()),
     (partial(rm.Fallback, (rm.Bundle(),)), "tol", "tol", 0.0),
     (rm.OwlQn, "memory", "whole number >= 1", 0),
-    *((a, name, f"{a.__name__} needs {name} to be a whole number >= 1, not", *COUNTS) for a, name in COUNTED),
     (rm.Smoothing, "c_mu", "Smoothing needs c_mu > 0, not (0|nan)", 0.0, np.nan),
     (
         rm.Smoothing,
@@ -341,6 +344,7 @@ WRONG = TypeError, ValueError
 test_refusals = refusals(
     ([(run(a, *case), words) for a, words, *cases in UNSUPPORTED for case in cases], UnsupportedProblem),
     (OTHER_RISKS, UnsupportedProblem),
+    (COUNTS, ValueError),
     ([(partial(a, **{name: bad}), words) for a, name, words, *values in SETTINGS for bad in values], WRONG),
     ([*DATA, *UNPENALIZED, *ONLINE], WRONG),
 )

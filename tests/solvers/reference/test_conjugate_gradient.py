@@ -33,7 +33,8 @@ def objective(reg, form=np.asarray):
     return rm.Objective(rm.linear_risk(form(X), Y, rm.Squared(), sample_weight=C), reg, LAM)
 
 
-@pytest.mark.parametrize(("form", "preconditioned"), [(np.asarray, False), (sp.csr_array, True)])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("preconditioned", [True, False])
 @pytest.mark.parametrize(
     ("reg", "K"),
     [
