@@ -12,13 +12,11 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import riskmin as rm
-from helpers import blas_thread_counts
+from helpers import blas_thread_counts, problem
 from riskmin.arrays.matrix import as_matrix
 from riskmin.core import blas_threads
 
-rng = np.random.default_rng(0)
-X = rng.standard_normal((60, 3))
-y = np.where(X[:, 0] + rng.standard_normal(60) > 0, 1.0, -1.0)
+X, y, _ = problem(rm.Hinge(), 60, 3)
 
 
 @pytest.fixture
@@ -36,15 +34,6 @@ def during(fit):
     fit(lambda it, row: counts.append(set(blas_thread_counts())))
     assert counts
     return counts[0] if counts.count(counts[0]) == len(counts) else counts
-
-
-@pytest.mark.parametrize("executor", [rm.Serial(), rm.Threads(n_workers=2)], ids=type)
-def test_a_run_has_one_thread_and_restores_what_was_set(two, executor):
-    obj = rm.Objective(
-        rm.linear_risk(X, y, rm.Hinge(), executor=executor, n_shards=2, fit_intercept=True), rm.L2(), 0.1
-    )
-    assert during(lambda callback: rm.minimize(obj, callback=callback)) == {1}
-    assert set(blas_thread_counts()) == {2}
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
@@ -190,7 +179,7 @@ def test_libraries_with_one_count_per_thread(monkeypatch):
 @pytest.mark.parametrize("n", [70, 1500], ids=["short", "long"])
 def test_factors_and_inverses_are_those_of_scipy_and_numpy(n):
     """Long ones can be interrupted."""
-    A = rng.standard_normal((n, n))
+    A = np.random.default_rng(0).standard_normal((n, n))
     A = A @ A.T + n * np.eye(n)
     factor = blas_threads.cho_factor(A, lower=True)[0]
     np.testing.assert_allclose(np.tril(factor) @ np.tril(factor).T, A, atol=1e-9 * n)

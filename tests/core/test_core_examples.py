@@ -3,28 +3,14 @@
 import math
 import pickle
 
-import numpy as np
 import pytest
 
-from riskmin.core import Hessian, ShardCache
-from riskmin.core.interfaces import as_solver
+from riskmin.core import ShardCache
 from riskmin.core.messages import format_label, is_number, is_whole, is_whole_number, one_line, printable
-
-
-def test_solvers_are_named_by_their_class():
-    class Mine:
-        def iterates(self, obj, w0):
-            yield from ()
-
-    assert as_solver(Mine()).name == "Mine"
 
 
 def test_caches_are_not_sent():
     assert pickle.loads(pickle.dumps(ShardCache(k=1))) == {}
-
-
-def test_the_diagonal_of_a_hessian():
-    assert Hessian(np.ones(2), (np.full(2, 0.5**0.5),)).diagonal.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

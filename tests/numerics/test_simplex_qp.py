@@ -59,21 +59,6 @@ def test_points_of_very_different_lengths():
         assert (gain - gain @ x <= size).all()
 
 
-def test_a_warm_start_at_the_solution_stays_there():
-    G, b = case(3, 30, 10)
-    x = simplex_qp(G, b, start(30))
-    np.testing.assert_allclose(simplex_qp(G, b, x), x, atol=1e-12)
-
-
-def test_growing_bundles():
-    """As in a bundle method: one more point each time, started from the last solution."""
-    G, b = case(5, 60, 20)
-    x = np.array([1.0])
-    for m in range(1, 61):
-        x = simplex_qp(G[:m, :m], b[:m], np.append(x, 0.0)[:m] if m > 1 else x)
-        assert violation(G[:m, :m], b[:m], x) <= noise(G, b)
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_any_small_program(data):

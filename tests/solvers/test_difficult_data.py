@@ -241,7 +241,7 @@ WIDE, SIZES = {"n": 60, "p": 120, "lam": 1e-3, "intercept": True}, np.logspace(-
 FREE = {"n": 200, "p": 10, "lam": 1e-6, "units": np.logspace(0, -1, 10)}
 UNITS = {"n": 160, "p": 6, "lam": 1e-4, "intercept": True, "offset": 10.0 ** np.arange(-6, 10, 3)}
 UNITS["units"] = 10.0 ** np.array([3, -6, 10, 0, 7, -3])
-AUTO, ACCELERATED = rm.Auto(), rm.AcceleratedGradient()
+AUTO, ACCELERATED, FIRST_ORDER = rm.Auto(), rm.AcceleratedGradient(), (rm.ProximalGradient(), rm.OwlQn())
 # the objective as a function and its arguments, the solver, the tolerance and the most steps
 CASES = [
     *(
@@ -290,8 +290,7 @@ CASES = [
     (area_nearly_free, (), rm.Smoothing(ACCELERATED), 1e-2, 10_000),
 ]
 SWEEP = [
-    *((correlated, (f,), rm.ProximalGradient(), 1e-6, 50_000) for f in (0.3, 0.03, 0.003)),
-    *((correlated, (f,), rm.OwlQn(), 1e-6, 50_000) for f in (0.3, 0.03, 0.003)),
+    *((correlated, (f,), a, 1e-6, 50_000) for a in FIRST_ORDER for f in (0.3, 0.03, 0.003)),
     (unscaled, ("digits", 1e-6), Newton(), 1e-3, 400),
 ]
 
@@ -306,14 +305,11 @@ def check(obj, solver, tol, max_iter):
     assert other.lower <= result.value * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("make", "settings", "solver", "tol", "max_iter"), CASES)
+@pytest.mark.parametrize(
+    ("make", "settings", "solver", "tol", "max_iter"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in SWEEP)],
+)
 def test_difficult_data_are_certified(make, settings, solver, tol, max_iter):
-    check(make(*settings), solver, tol, max_iter)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("make", "settings", "solver", "tol", "max_iter"), SWEEP)
-def test_more_difficult_data_are_certified(make, settings, solver, tol, max_iter):
     check(make(*settings), solver, tol, max_iter)
 
 

@@ -194,21 +194,6 @@ def test_a_run_without_an_iterate_has_its_start(solver, reg):
 
 
 # ---------------------------------------------------------------- other guarantees of the driver
-def test_no_result_is_worse_than_w0():
-    @dataclass(frozen=True)
-    class Far:
-        def iterates(self, obj, w0):
-            w = w0 + 1e3
-            value, _, cut = obj(w)
-            yield Iterate(w, value, cut)
-
-    obj = objective()
-    result = rm.minimize(obj, Far())
-    assert result.status == "stalled"
-    assert result.value == obj.value(np.zeros(3))
-    assert result.lower <= result.value
-
-
 def test_the_absolute_tolerance_applies_where_j_nearly_vanishes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3)) * 1e6

@@ -232,6 +232,11 @@ OTHER_RISKS = [
         r"cannot be smoothed.*use Bundle",
     ),
 ]
+COUNTS = [
+    (partial(a, **{name: bad}), f"{a.__name__} needs {name} to be a whole number >= 1, not")
+    for a, name in ((rm.Lbfgs, "memory"), (rm.Bundle, "keep"))
+    for bad in (0, -1, 2.5, True, "3", None, np.nan)
+]
 # the setting, the words, and the wrong values
 SETTINGS = [
     (rm.CoordinateDescent, "start", "start", 0),
@@ -339,11 +344,7 @@ WRONG = TypeError, ValueError
 test_refusals = refusals(
     ([(run(a, *case), words) for a, words, *cases in UNSUPPORTED for case in cases], UnsupportedProblem),
     (OTHER_RISKS, UnsupportedProblem),
+    (COUNTS, ValueError),
     ([(partial(a, **{name: bad}), words) for a, name, words, *values in SETTINGS for bad in values], WRONG),
     ([*DATA, *UNPENALIZED, *ONLINE], WRONG),
 )
-
-
-def test_a_loss_that_cannot_be_smoothed_says_so():
-    assert not rm.Logistic().can_be_smoothed
-    assert rm.Hinge().can_be_smoothed

@@ -21,10 +21,6 @@ def saved(iterate):
     return {key: np.atleast_1d(np.array(value)) for key, value in iterate.state().items()}
 
 
-def test_every_solver_has_a_case():
-    assert all(REGISTERED.values())
-
-
 @each_case
 def test_the_minimum_is_certified(case):
     J, problem = case.objective, case.problem

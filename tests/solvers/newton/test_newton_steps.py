@@ -128,14 +128,6 @@ def test_samples_of_many_rows_save_evaluations_on_all_rows(intercept):
 
 
 # ---------------------------------------------------------------- starts and ends
-def test_a_path_takes_fewer_evaluations_than_its_runs_alone():
-    problem = Problem(rm.Logistic(), n=600, p=20, intercept=True, units=np.geomspace(0.1, 3, 20))
-    risk, lams = problem.objective().risk, np.geomspace(1e-1, 1e-4, 8)
-    warm = rm.path(risk, L2(), lams, solver=Newton(), tol=1e-6)
-    cold = [minimize(Objective(risk, L2(), lam), Newton(), tol=1e-6) for lam in lams]
-    assert sum(map(calls, warm)) < 0.9 * sum(map(calls, cold))
-
-
 @pytest.mark.parametrize(
     "problem",
     [Problem(n=100, lam=1e-4), Problem(rm.MulticlassHinge(), n=80, lam=1e-3, intercept=True)],

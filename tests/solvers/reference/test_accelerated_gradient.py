@@ -43,18 +43,6 @@ def test_the_rate_of_the_theorem(seed, gamma_u, gamma_d, strong):
             assert it.value - J.lower(it.cut) <= minimizer_distance_sq / (2 * A) + 1e-11 * (1 + it.value)
 
 
-def test_strong_convexity_gives_a_linear_rate():
-    """The gap decreases by a constant factor, determined by the square root of the condition number."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((100, 10)) * np.geomspace(1, 0.05, 10)
-    J = rm.Objective(rm.linear_risk(X, X.sum(axis=1) + rng.standard_normal(100), rm.Squared()), rm.L2(), 0.01)
-    gaps = [
-        it.value - J.lower(it.cut) for it in islice(rm.AcceleratedGradient().iterates(J, np.zeros(10)), 121)
-    ]
-    assert gaps[60] < 1e-4 * gaps[0]
-    assert gaps[120] < 1e-4 * gaps[60]
-
-
 def test_a_start_outside_the_domain_is_projected():
     J = Problem(rm.Logistic(), rm.Box(rm.L2(), -0.1, 0.1)).objective()
     assert np.isfinite(next(rm.AcceleratedGradient().iterates(J, np.full(4, 9.0))).value)

@@ -288,14 +288,6 @@ def test_unpenalized_directions_meet_the_contract_of_regularizers(reg):
     check_regularizer(reg)
 
 
-def test_an_unpenalized_column_of_ones_is_an_intercept():
-    case = drawn(lam=0.1, intercept=True)
-    wide = np.column_stack([case.X, np.ones(case.n)])
-    risk = rm.linear_risk(wide, case.y, rm.Hinge(), sample_weight=case.weights)
-    obj = rm.Objective(risk, Equality(L2(), np.eye(P + 1)[-1]), 0.1)
-    case.check(rm.minimize(obj, rm.AugmentedLagrangian(), tol=1e-6))
-
-
 @pytest.mark.parametrize(
     ("reg", "intercept"), [(Entropy(), True), (Entropy(normalized=False, balanced=True), False)], ids=repr
 )

@@ -3,14 +3,9 @@
 import threading
 
 import numpy as np
-import pytest
 
 import riskmin as rm
-
-METHODS = list(rm.ScipyMinimizer.LIMITS)
-RNG = np.random.default_rng(4)
-X = RNG.standard_normal((120, 4)) + np.array([0.0, 3.0, 0.0, 0.0])
-Y = np.where(X @ [1.0, 0.2, -1.0, 0.0] + 0.5 * RNG.standard_normal(120) > 0.6, 1.0, -1.0)
+from helpers import Problem
 
 
 def working():
@@ -18,31 +13,17 @@ def working():
 
 
 def test_nonsmooth_losses_end_with_a_valid_bound():
-    obj = rm.Objective(rm.linear_risk(X, Y, rm.Hinge()), rm.L2(), 1e-3)
+    obj = Problem(lam=1e-3, n=120).objective()
     best = rm.minimize(obj, tol=1e-9).value
-    for method in METHODS:
+    for method in rm.ScipyMinimizer.LIMITS:
         result = rm.minimize(obj, rm.ScipyMinimizer(method), tol=1e-12, max_iter=300)
         assert result.lower <= best * (1 + 1e-9) <= result.value * (1 + 2e-9)
         assert result.status != "converged" or result.gap <= 1e-12 * result.value
 
 
 def test_a_run_that_is_stopped_leaves_no_thread():
-    steps = rm.ScipyMinimizer().iterates(
-        rm.Objective(rm.linear_risk(X, Y, rm.Logistic()), rm.L2(), 1e-2), np.zeros(4)
-    )
+    steps = rm.ScipyMinimizer().iterates(Problem(rm.Logistic()).objective(), np.zeros(4))
     next(steps)
     assert len(working()) == 1
     steps.close()
-    assert not working()
-
-
-def test_an_error_of_the_risk_reaches_the_caller():
-    def risk(w):
-        if np.abs(w).max() > 0.5:
-            raise RuntimeError("the data are gone")
-        return float((w - 3) @ (w - 3)), 2 * (w - 3)
-
-    risk.dim = 2
-    with pytest.raises(RuntimeError, match="the data are gone"):
-        rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), rm.ScipyMinimizer(), w0=np.zeros(2))
     assert not working()
