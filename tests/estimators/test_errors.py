@@ -219,6 +219,10 @@ CALLS = [
     (lambda: rm.certify(fitted("outputs apart"), X, BOTH), "separate problems"),
     (lambda: rm.certify(fitted("kernel of classes"), X, KINDS, **WEIGHTED), r"certify model\.estimators_"),
     (lambda: rm.certify(fitted("ranking"), X, GRADE), "give qid"),
+    (
+        lambda: rm.ChainTagger("max_margin").fit(ONE, AB).predict_marginals(ONE),
+        "has no probabilities: fit with",
+    ),
     (lambda: rm.certify(TAGGER, ONE, [["A", "D"]]), r"label 'D', which is none of the model's \(A, B\)"),
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE), "are evaluated per query: give qid"),

@@ -138,14 +138,6 @@ def test_two_classes_with_one_score_each(several, one):
         np.testing.assert_allclose(pair.predict_proba(X), single.predict_proba(X), atol=1e-5)
 
 
-def test_the_largest_alpha_of_a_path():
-    risk = rm.linear_risk(X, GRADE.astype(float), rm.Softmax(), fit_intercept=True)
-    top = rm.lam_max(risk, rm.L1())
-    above, below = (rm.minimize(rm.Objective(risk, rm.L1(), f * top), tol=1e-6) for f in (1.01, 0.97))
-    assert not above.w[:-3].any()
-    assert below.w[:-3].any()
-
-
 # ---------------------------------------------------------------- outputs
 @pytest.mark.parametrize(("loss", "reg"), [("squared", "l1"), ("huber", "l2"), ("poisson", "l2")])
 def test_other_losses_are_one_problem_per_output(loss, reg):

@@ -96,6 +96,7 @@ UNSUPPORTED = [
     (lambda: rm.LinearRegressor(regularizer=rm.Quadratic(np.eye(4))).fit(X, Y), "Quadratic holds a matrix"),
     (lambda: rm.LinearRegressor(regularizer=local(rm.L1)).fit(X, Y), f"Local is a regularizer {OWN_CODE}"),
     (lambda: rm.LinearRegressorCV(alphas=[1.0], cv=2).fit(X, Z), "cannot be saved: save its best_estimator_"),
+    (lambda: rm.ChainTagger(template=list).fit([[{"a": 1}, {}]], [["A", "B"]]), "not plain data"),
     (lambda: StandardScaler(), "StandardScaler cannot be saved: only .*LinearClassifier, "),
     (lambda: rm.LinearRegressor(), "not fitted"),
 ]

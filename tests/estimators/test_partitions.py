@@ -164,13 +164,6 @@ def test_several_files_of_sentences(tmp_path, run):
     check_sentence(run(*fit), "two.conll")
 
 
-def test_certificates_of_a_cluster_are_asked_for(tables, tmp_path, run):
-    pytest.importorskip("distributed")
-    fit = ("fit", tables / "all.csv", "-o", tmp_path / "model", "--dask", "tls://127.0.0.1:9")
-    check_sentence(run(*fit, "--tls-key", "no.pem"), "there is no file no.pem")
-    check_sentence(run(*fit), "needs certificates")
-
-
 @pytest.mark.parametrize("kind", ["dask", "mpi"])
 def test_missing_packages_are_named(kind, tables, tmp_path, run, monkeypatch):
     monkeypatch.setitem(sys.modules, {"dask": "distributed", "mpi": "mpi4py"}[kind], None)

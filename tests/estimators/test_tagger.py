@@ -179,16 +179,6 @@ def test_objective_and_weights_agree_with_crfsuite(c2, possible_states, tmp_path
     assert all(v == pytest.approx(pairs[key], abs=2e-3) for key, v in model.transition_features_.items())
 
 
-@pytest.mark.parametrize("loss", ["max_margin", "max_margin_rescaled"])
-def test_margins_have_no_probabilities(loss):
-    X, y = sentences(6)
-    model = ChainTagger(loss, alpha=0.5, tol=1e-2).fit(X, y)
-    assert model.lower_bound_ <= model.objective_ <= model.lower_bound_ * (1 + 2e-2)
-    assert model.score(X, y) > 0.6
-    with pytest.raises(ValueError, match="has no probabilities: fit with loss='crf'"):
-        model.predict_marginals(X)
-
-
 def test_pairs_that_do_not_occur_have_no_weight(tmp_path):
     """The comparison with CRFsuite says that the minimum is that of the others."""
     X, y = sentences(20)
@@ -213,6 +203,7 @@ def test_pairs_that_do_not_occur_have_no_weight(tmp_path):
     save_model(model, tmp_path / "m")
     loaded = load_model(tmp_path / "m")
     assert (loaded.coef_ != model.coef_).nnz == 0
+    assert loaded.features_ == model.features_
     assert loaded.predict_marginals(X) == model.predict_marginals(X)
     again = loaded.set_params(warm_start=True).fit(X, y, sample_weight=weight)
     assert again.n_iter_ <= 2
@@ -315,16 +306,6 @@ def test_a_warm_start_keeps_common_features(fitted):
     other = copy.deepcopy(fitted).set_params(warm_start=True).fit(more, renamed)
     assert other.classes_.tolist() == ["A", "B", "D"]
     close_minima(other, ChainTagger("crf", alpha=1e-2).fit(more, renamed))
-
-
-def test_files_keep_names_and_probabilities(fitted, tmp_path):
-    X, _ = sentences(seed=3)
-    save_model(fitted, tmp_path / "m")
-    model = load_model(tmp_path / "m")
-    assert model.features_ == fitted.features_
-    assert model.predict_marginals(X) == fitted.predict_marginals(X)
-    with pytest.raises(ValueError, match="not plain data"):
-        save_model(copy.deepcopy(fitted).set_params(template=len), tmp_path / "m")
 
 
 # ---------------------------------------------------------------- the command

@@ -2,12 +2,13 @@
 
 import io
 import json
+import time
 
 import numpy as np
 import pytest
 
 from helpers import ticking_clock
-from riskmin.report.progress import Progress, duration, time_left
+from riskmin.report.progress import Progress, StatusLine, duration, time_left
 
 
 class Terminal(io.StringIO):
@@ -104,3 +105,23 @@ def test_the_time_left_of_a_geometric_gap(seconds, gaps, tol, left):
 )
 def test_duration(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"file": io.StringIO()}, "riskmin: half\n"),
+        ({"file": Terminal()}, "\r\033[Kriskmin: half\r\033[K"),
+        ({"file": io.StringIO(), "quiet": True}, ""),
+    ],
+)
+def test_a_status_is_reported_now_and_then(settings, expected, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    with StatusLine(**settings) as status:
+        status(lambda: "too early")
+        now[0] = 10.0
+        status(lambda: "half")
+        status(lambda: "too early again")
+        assert status.left(0.5) == ", 10.0 s left"
+    assert settings["file"].getvalue() == expected
