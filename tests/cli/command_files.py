@@ -51,7 +51,6 @@ def write_files(folder):
         rm.OrdinalClassifier(alpha=1e-2, order=[3, 2, 1, 0]).fit(X, grade), folder / "reversed.model"
     )
     rm.save_model(rm.LinearRanker("ndcg", alpha=1e-2).fit(X, grade, qid=qid), folder / "ranker.model")
-    rm.save_model(rm.KernelClassifier(alpha=1e-2, tol=0.05).fit(X, y), folder / "kernel.model")
     return folder
 
 
