@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from estimator_cases import GRADE, HIGH, KINDS, LENGTHS, QID, N, X, Z
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import riskmin as rm
 from helpers import refusals
@@ -189,6 +190,9 @@ NAN[45, 2] = np.nan
 LINE = rm.LinearRegressor().fit(ROWS, LABELS)
 OF_FRAME = rm.LinearRegressor().fit(pd.DataFrame(ROWS, columns=list(FRAME)), LABELS)
 STEEP = rm.LinearRegressor(alpha=1e-9).fit(ROWS, 1e9 * LABELS)
+ONE_BY_ONE = TAGGER.predict_single, TAGGER.predict_marginals_single
+ROUTED = r"routing only: call sklearn\.set_config\("
+WORDS = "give a dict of features, or a list of strings, per token"
 CALLS = [
     (lambda: LINE.predict(with_entry(np.nan)), PLACE),
     (lambda: STEEP.predict(with_entry(1e308)), r"X holds numbers too large to score \(row 1\)"),
@@ -223,7 +227,13 @@ CALLS = [
         lambda: rm.ChainTagger("max_margin").fit(ONE, AB).predict_marginals(ONE),
         "has no probabilities: fit with",
     ),
+    *((lambda m=m: m(ONE), r"takes one sequence: give x\[0\]") for m in ONE_BY_ONE),
+    *((lambda m=m: m(["the", "dog"]), WORDS) for m in ONE_BY_ONE),
+    (lambda: TAGGER.predict(np.eye(3), lengths=[3]), "was fitted to feature dicts"),
     (lambda: rm.certify(TAGGER, ONE, [["A", "D"]]), r"label 'D', which is none of the model's \(A, B\)"),
+    (lambda: GridSearchCV(rm.LinearRanker(), {"alpha": [0.1]}, cv=2).fit(X, GRADE, qid=QID), ROUTED),
+    (lambda: cross_val_score(rm.LinearRanker(), X, GRADE, params={"qid": QID}), ROUTED),
+    (lambda: cross_val_score(rm.LinearRanker("ndcg"), X, GRADE), ROUTED),
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE), "are evaluated per query: give qid"),
     (lambda: rm.certify(fitted("classes"), X, QID), "label 0 is none of the model's, a/b, a/c, d: check"),

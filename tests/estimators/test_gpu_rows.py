@@ -131,7 +131,11 @@ class Copies(StreamedRows):
 def test_rows_that_are_copied_in_every_pass_have_the_same_risk_and_minimum(loss, resident):
     X, y = rows()
     signs, w = np.where(y > 0, 1.0, -1.0), np.linspace(-0.3, 0.2, P)
-    risks = [rm.linear_risk(A, signs, loss) for A in (X, Copies(X, resident))]
+    copies, out = Copies(X, resident), np.zeros(P)
+    np.testing.assert_allclose(copies.scores(w, 11, 41).numpy(), X[11:41] @ w, rtol=1e-12)
+    copies.pullback(np.arange(30.0), 11, 41, out)
+    np.testing.assert_allclose(out, X[11:41].T @ np.arange(30.0), rtol=1e-12)
+    risks = [rm.linear_risk(A, signs, loss) for A in (X, copies)]
     (value, slope), (same, alike) = (risk(w) for risk in risks)
     assert same == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(alike, slope, rtol=1e-10, atol=1e-13)

@@ -213,15 +213,8 @@ def test_one_sequence_is_predicted_as_one_of_many(fitted):
     X, _ = sentences(3)
     assert fitted.predict_single(X[0]) == fitted.predict(X)[0]
     assert fitted.predict_marginals_single(X[0]) == fitted.predict_marginals(X)[0]
-    for method in (fitted.predict_single, fitted.predict_marginals_single):
-        with pytest.raises(ValueError, match=r"takes one sequence: give x\[0\]"):
-            method(X)
-        with pytest.raises(ValueError, match="give a dict of features, or a list of strings, per token"):
-            method(["the", "dog"])
     assert fitted.predict([[], [{"word": "w0"}], []]) == [[], ["A"], []]
     assert fitted.predict_marginals([[]]) == [[]]
-    with pytest.raises(ValueError, match="was fitted to feature dicts"):
-        fitted.predict(np.eye(3), lengths=[3])
 
 
 # ---------------------------------------------------------------- constraints
