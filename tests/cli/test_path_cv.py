@@ -144,20 +144,15 @@ def test_an_interrupted_path_is_printed(files, run, monkeypatch):
 
 
 # ---------------------------------------------------------------- cv
-def test_cv_chooses_lam_saves_the_model_and_writes_a_report(files, tmp_path, run):
-    model, page, data = tmp_path / "best", tmp_path / "cv.html", files / "two.svm"
-    args = ["--lams", "100,0.1,0.01", "--folds", 3, "-o", model, "--report", page, "--loss", "logistic"]
-    code, out, err = run("cv", data, *args)
+def test_cv_prints_one_line_per_lam_and_marks_the_best(files, tmp_path, run):
+    args = ["--lams", "100,0.1,0.01", "--folds", 3, "-o", tmp_path / "best", "--loss", "logistic"]
+    code, out, err = run("cv", files / "two.svm", *args)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "logistic on two.svm, 60 rows x 4 columns, l2, 3 folds"
     assert [line.split()[0] for line in lines[2:5]] == ["100", "0.1", "0.01"]
     (best,) = [line for line in lines[2:5] if line.endswith("best")]
-    saved = rm.load_model(model)
-    assert f"{saved.alpha:g}" == best.split()[0]
-    assert saved.alpha < 100
-    assert run("certify", model, data, "--quiet")[0] == 0
-    assert read_page(page).count("<svg class") == 1
+    assert f"{rm.load_model(tmp_path / 'best').alpha:g}" == best.split()[0] != "100"
 
 
 BY_FOLDS = [
@@ -179,7 +174,7 @@ def test_the_best_mean_of_the_folds_chooses_lam(loss, name, options, files, tmp_
     assert facts["best_score"] == pytest.approx(best["mean"])
     assert run("certify", model, data)[0] == 0
     assert hasattr(rm.load_model(model), "feature_names_in_") == (name == "houses.csv")
-    assert "nan" not in (tmp_path / "cv.html").read_text(encoding="utf-8")
+    assert read_page(tmp_path / "cv.html").count("<svg class") == 1
 
 
 def test_cv_with_grades_missing_in_some_folds(tmp_path, run):

@@ -38,6 +38,7 @@ SENTENCES = [
     ("predict hinge.model two.svm -o two.svm", "--output and DATA are the same file"),
     ("fit two.svm --validation two.csv -o two.csv", "--output and --validation are the same file"),
     ("path two.svm -o no/such/page.html", "cannot be written"),
+    ("path two.svm -o .", "folder"),
     ("demo -o no/page.html", "there is no folder"),
     ("export hinge.model new.pmml", "onnx"),
     # names and values of options
