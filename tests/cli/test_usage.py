@@ -110,7 +110,7 @@ SENTENCES = [
     (f"fit two.svm {TLS} --tls-key key --tls-cert key --tls-ca key -o key", "certificates cannot be used"),
     (f"{TABLE} --processes 2 --loss chain_crf", "a tagger extracts its features from all sentences"),
     ("fit two.csv other.csv -o new", "other.csv: its column 'z' is where"),
-    (f"{TABLE} --device cuda", "device='cuda': CuPy"),
+    (f"{TABLE} --device cuda", "device='cuda': CuPy", "or use the CPU"),
     # path and cv
     (f"{PATH} --lams 1,x", "'1,x' is no list of numbers: write 1,0.1,0.01"),
     (f"{PATH} --lams 1,-1", "must hold finite numbers > 0"),

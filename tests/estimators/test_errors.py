@@ -183,6 +183,12 @@ def started(loss, y):
     return rm.LinearClassifier(loss, warm_start=True).fit(X, y)
 
 
+def no_score(model, X, y):
+    raise ValueError("no score")
+
+
+ONE_CLASS_IN_A_FOLD = r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"
+NO_SCORE = r"^no score \(in fold 1 of 2\)$"
 fitted, WEIGHTED = cases.fitted, cases.WEIGHTED
 THIRD, TAGGER = rm.MultivariateSquared(np.eye(3)), rm.ChainTagger().fit(ONE, AB)
 NAN = X.copy()
@@ -207,6 +213,10 @@ CALLS = [
     (lambda: rm.LinearClassifierCV("f1", class_weight="balanced").fit(X, HIGH), "use the loss 'roc_area'"),
     (lambda: rm.LinearClassifierCV(scoring="ndcg").fit(X, HIGH), "no measure for classification: choose roc"),
     (lambda: rm.LinearRegressorCV(cv=2, scoring=lambda *_: np.nan).fit(X, Z), "no alpha has a score in any"),
+    (lambda: rm.LinearClassifierCV(alphas=[0.1], cv=[(~HIGH, HIGH)]).fit(X, HIGH), ONE_CLASS_IN_A_FOLD),
+    # fewer folds do not help where all classes are in all folds, nor regressions
+    (lambda: rm.LinearClassifierCV(alphas=[0.1], cv=2, scoring=no_score).fit(X, HIGH), NO_SCORE),
+    (lambda: rm.LinearRegressorCV(alphas=[0.1], cv=2, scoring=no_score).fit(X, Z), NO_SCORE),
     (lambda: rm.LinearClassifier().fit(remote(X), HIGH[:-1]), r"inconsistent numbers of samples: \[60, 59\]"),
     (lambda: rm.LinearClassifier().fit(remote(X), None), "requires y to be passed"),
     (lambda: rm.LinearClassifier().fit(remote(X), HIGH, np.ones(3)), "sample_weight has shape"),
@@ -296,16 +306,3 @@ def test_columns_of_weight_zero_are_validated(form, bad):
     rows[1, 2] = bad
     with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 1, column 2\)"):
         model.predict(form(rows))
-
-
-def test_errors_of_a_search_name_the_fold():
-    def refuse(model, X, y):
-        raise ValueError("no score")
-
-    search = rm.LinearClassifierCV(alphas=[0.1], cv=[(~HIGH, HIGH)])
-    with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
-        search.fit(X, HIGH)
-    # fewer folds do not help where all classes are in all folds, nor regressions
-    for search, y in ((rm.LinearClassifierCV, HIGH), (rm.LinearRegressorCV, Z)):
-        with pytest.raises(ValueError, match=r"^no score \(in fold 1 of 2\)$"):
-            search(alphas=[0.1], cv=2, scoring=refuse).fit(X, y)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin.arrays.devices import gpu, placement
+from riskmin.arrays.devices import placement
 from riskmin.arrays.devices.streamed import StreamedRows
 from riskmin.arrays.matrix import as_matrix
 from riskmin.estimators import gpu_rows as devices
@@ -89,14 +89,8 @@ def test_text_labels_and_wrong_shapes(torch):
 
 
 # ---------------------------------------------------------------- without a GPU
-def test_a_device_that_is_not_there_is_named_with_the_remedy():
+def test_the_cpu_is_a_device():
     X, y = rows()
-    if not gpu.why_no_gpu():
-        pytest.skip("there is a GPU")
-    with pytest.raises(
-        ValueError, match=r"device='cuda': CuPy (is not installed|finds no GPU).* or use the CPU"
-    ):
-        rm.LinearClassifier(device="cuda").fit(X, y)
     here = rm.LinearClassifier(device="cpu").fit(X, y)
     np.testing.assert_array_equal(here.coef_, rm.LinearClassifier().fit(X, y).coef_)
 
@@ -151,6 +145,5 @@ def test_sparse_tensors_are_refused_in_words_without_a_gpu():
     library = pytest.importorskip("torch")
     with np.errstate(all="ignore"), pytest.warns(UserWarning, match="(?i)sparse"):
         X = library.eye(3).to_sparse_csr()
-    message = "CuPy|on the CPU: give X.cuda"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"CuPy|on the CPU: give X\.cuda"):
         as_matrix(X)

@@ -334,4 +334,3 @@ def test_command_with_a_tagger(tmp_path, corpus, run):
     assert metrics["chunks"]["NP"] == dict.fromkeys(rates, 1) | dict.fromkeys(counts, 3)
     code, out, _ = run("evaluate", model, corpus)
     assert " 100.00%" in out
-    assert run("certify", model, corpus, "--quiet")[0] == 0
