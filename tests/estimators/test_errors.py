@@ -248,6 +248,7 @@ CALLS = [
     (lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE), "are evaluated per query: give qid"),
     (lambda: rm.certify(fitted("classes"), X, QID), "label 0 is none of the model's, a/b, a/c, d: check"),
     (lambda: rm.get_scorer("accuracies"), "no scorer named 'accuracies'; the names are roc_area, prbep, f1"),
+    (lambda: rm.get_scorer("f1")(fitted("classes"), X, KINDS), "F-beta is for two classes"),
     (lambda: rm.get_scorer("average_precision")(fitted("classes"), X, KINDS), "two classes"),
     (lambda: rm.get_scorer("prbep:k=3"), "Prbep has no parameter k; it has none"),
     (lambda: rm.get_scorer("ndcg:m=3"), "Ndcg has no parameter m; it has k"),

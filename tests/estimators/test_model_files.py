@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 import riskmin as rm
-from helpers import edit
+from helpers import altered, edit
 from riskmin.core.persist import load_arrays, save_arrays
 from riskmin.estimators import estimator
 
@@ -57,44 +57,37 @@ def test_process_specific_parameters_are_not_saved(tmp_path):
 
 
 # ---------------------------------------------------------------- unsupported models
-class Own:
+class Configured:
+    """A loss whose parameters are not known."""
+
     separable = True
+
+    def __init__(self, scale):
+        self.scale = scale
 
     def value_grad(self, z, y, c):
         r = z - y
         return c @ (r * r), 2 * c * r
 
 
-class Telling(Own):
-    def values(self, z, y):
-        return (z - y) ** 2
-
-
-class Configured(Own):
-    def __init__(self, scale):
-        self.scale = scale
-
-
-def local(base):
-    """A class that no file can name."""
-
-    class Local(base):
-        pass
-
-    return Local()
-
-
+OWN, OWN_L1 = altered(rm.Squared()), altered(rm.L1())
 OWN_CODE = "of your own, and code is not written to files"
 UNSUPPORTED = [
-    (lambda: rm.LinearRegressor(local(Own)).fit(X, Y), f"Local is a loss {OWN_CODE}"),
-    (lambda: rm.LinearRegressor(rm.Nu(local(Telling), 0.5)).fit(X, Y), "Local is a loss of your own"),
+    (lambda: rm.LinearRegressor(OWN).fit(X, Y), f"Altered is a loss {OWN_CODE}"),
+    (
+        lambda: rm.LinearRegressor(rm.Nu(OWN, 0.5)).fit(X, Y),
+        "Altered is a loss of your own",
+    ),
     (lambda: rm.LinearRegressor(Configured(2.0)).fit(X, Y), "whose parameters are not known: make it a data"),
     (
         lambda: rm.KernelClassifier(kernel=lambda A, B: A @ B.T).fit(X, Y),
         "its kernel is a function of your own",
     ),
     (lambda: rm.LinearRegressor(regularizer=rm.Quadratic(np.eye(4))).fit(X, Y), "Quadratic holds a matrix"),
-    (lambda: rm.LinearRegressor(regularizer=local(rm.L1)).fit(X, Y), f"Local is a regularizer {OWN_CODE}"),
+    (
+        lambda: rm.LinearRegressor(regularizer=OWN_L1).fit(X, Y),
+        f"Altered is a regularizer {OWN_CODE}",
+    ),
     (lambda: rm.LinearRegressorCV(alphas=[1.0], cv=2).fit(X, Z), "cannot be saved: save its best_estimator_"),
     (lambda: rm.ChainTagger(template=list).fit([[{"a": 1}, {}]], [["A", "B"]]), "not plain data"),
     (lambda: StandardScaler(), "StandardScaler cannot be saved: only .*LinearClassifier, "),

@@ -95,7 +95,7 @@ def test_a_search_draws_the_mean_of_its_folds():
     assert ax.get_ylabel() == "roc_auc"
 
 
-def test_thresholds_include_the_one_in_use_and_find_the_best():
+def test_thresholds_include_the_one_in_use_and_find_the_best(model):
     y = np.array([0, 0, 1, 0, 1, 1])
     scores = np.array([-3.0, -2.0, -1.5, 0.5, 1.0, 2.0])
     display = rm.ThresholdDisplay.from_predictions(y, scores, f1_score, n_thresholds=50)
@@ -103,14 +103,13 @@ def test_thresholds_include_the_one_in_use_and_find_the_best():
     assert display.best[1] == exact
     assert display.values[display.thresholds == 0.0] == f1_score(y, scores > 0)
     assert display.ax_.get_ylabel() == "f1_score"
-
-
-def test_thresholds_of_an_estimator_use_its_second_class(model):
+    # those of an estimator use its second class
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     names = np.array(["bad", "good"])[y]
-    named = clone(model).fit(X, names)
-    ours = rm.ThresholdDisplay.from_estimator(named, X, names, f1_score, n_thresholds=20, plot=False)
-    theirs = rm.ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
+    ours, theirs = (
+        rm.ThresholdDisplay.from_estimator(one, X, labels, f1_score, n_thresholds=20, plot=False)
+        for one, labels in ((clone(model).fit(X, names), names), (model, y))
+    )
     assert np.array_equal(ours.values, theirs.values)
 
 
