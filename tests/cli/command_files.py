@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 
 import riskmin as rm
 from helpers import customers
@@ -24,10 +25,8 @@ def rows(n=N, seed=0):
 
 def write_csv(path, *columns, names="a,b,c,d,label"):
     """Write columns, each of numbers or words, under the names."""
-    parts = [np.asarray(column) for column in columns]
-    parts = [part[:, None] if part.ndim == 1 else part for part in parts]
-    lines = [",".join(str(cell) for part in parts for cell in part[i].tolist()) for i in range(len(parts[0]))]
-    path.write_text("\n".join([names, *lines]) + "\n")
+    table = pd.concat([pd.DataFrame(column) for column in columns], axis=1)
+    table.to_csv(path, index=False, header=names.split(","))
     return path
 
 
@@ -51,7 +50,6 @@ def write_files(folder):
         rm.OrdinalClassifier(alpha=1e-2, order=[3, 2, 1, 0]).fit(X, grade), folder / "reversed.model"
     )
     rm.save_model(rm.LinearRanker("ndcg", alpha=1e-2).fit(X, grade, qid=qid), folder / "ranker.model")
-    rm.save_model(rm.KernelClassifier(alpha=1e-2, tol=0.05).fit(X, y), folder / "kernel.model")
     return folder
 
 

@@ -18,6 +18,7 @@ TABLES = ["roc_area", "prbep", "f1", "precision_at_k:k=15"]
 MODELS = {
     "hinge": rm.LinearClassifier(alpha=LAM),
     "loose": rm.LinearClassifier(alpha=LAM, tol=0.2),
+    "standardized": rm.LinearClassifier(alpha=LAM, standardize=True, tol=1e-6),
     "l1": rm.LinearClassifier(regularizer="l1", alpha=LAM),
     "classes": rm.LinearClassifier("softmax", alpha=LAM),
     "kernel": rm.KernelClassifier(alpha=LAM, tol=0.05),
@@ -148,6 +149,8 @@ FALSEHOODS = [
     ("loose", inflated, ["exceeds an objective"]),
     ("l1", lambda m: {"regularizer": "elastic"}, []),
     ("l1", lambda m: {"alpha": 2 * LAM}, []),
+    ("standardized", lambda m: {"scale_": m.scale_ * [1, 1, 1 + 1e-5, 1]}, []),
+    ("standardized", lambda m: {"standardize": False}, ["contradict its parameter standardize"]),
     ("kernel", without_products, [PROVES]),
     ("classes", lambda m: {"lower_bound_": m.lower_bound_ + 0.01}, [PROVES]),
     ("classes", tilted, []),

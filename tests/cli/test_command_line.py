@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
@@ -19,7 +18,6 @@ from helpers import check_sentence, customers
 from riskmin import ChainTagger, KernelClassifier, LinearClassifier, OrdinalClassifier, load_model, save_model
 from riskmin._numba import compile_cache
 from riskmin.data import save_svmlight
-from riskmin.report.progress import StatusLine
 
 RISKMIN = [sys.executable, "-m", "riskmin"]
 X, Y, GRADE, _ = rows()
@@ -253,31 +251,6 @@ def test_verbose(files, tmp_path, run):
     assert {line[9:20] for line in lines} == {"fold 1 of 2", "fold 2 of 2"}
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"file": io.StringIO()}, "riskmin: half\n"),
-        ({"file": Terminal()}, "\r\033[Kriskmin: half\r\033[K"),
-        ({"file": io.StringIO(), "quiet": True}, ""),
-    ],
-)
-def test_a_status_is_reported_now_and_then(settings, expected, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    with StatusLine(**settings) as status:
-        status(lambda: "too early")
-        now[0] = 10.0
-        status(lambda: "half")
-        status(lambda: "too early again")
-        assert status.left(0.5) == ", 10.0 s left"
-    assert settings["file"].getvalue() == expected
-
-
 # ---------------------------------------------------------------- warmup
 def test_warmup_prints_the_kernels_and_the_cache(run, monkeypatch):
     code, out, err = run("warmup", "--task", "novelty", "--task", "files")
@@ -332,15 +305,6 @@ def test_processes_print_and_end_as_the_command_in_this_one(files, tmp_path, run
         done = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == run(*args)
         assert done.returncode == code
-
-
-@pytest.mark.slow
-def test_keys_are_not_overwritten(files, tmp_path, run):
-    key = tmp_path / "key.pem"
-    key.write_text("secret")
-    tls = ["--dask", "tls://localhost:1", "--tls-key", key, "--tls-cert", key, "--tls-ca", key]
-    check_sentence(run("fit", files / "two.svm", *tls, "-o", key), "the certificates cannot be used")
-    assert key.read_text() == "secret"
 
 
 @pytest.mark.slow

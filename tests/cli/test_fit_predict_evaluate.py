@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_files import GRADES, N, fitted, rows, run_json, write_csv
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, fbeta_score, roc_auc_score
 
 import riskmin as rm
 from helpers import ClosedElements, check_sentence
@@ -22,20 +22,11 @@ X, Y, GRADE, QID = rows()
 
 
 # ---------------------------------------------------------------- every loss
-def pairs(z):
-    return z[Y > 0][:, None] - z[Y < 0][None, :]
-
-
-def f_measure(z, beta):
-    hits, misses, alarms = (np.sum(a) for a in ((z > 0) & (Y > 0), (z <= 0) & (Y > 0), (z > 0) & (Y < 0)))
-    return (1 + beta**2) * hits / ((1 + beta**2) * hits + beta**2 * misses + alarms)
-
-
 METRICS = {
-    "roc_area": ("ROC area", lambda z, top: np.mean(pairs(z) > 0)),
+    "roc_area": ("ROC area", lambda z, top: roc_auc_score(Y, z)),
     "prbep": ("break-even point", lambda z, top: prbep_score(Y, z)),
-    "f1": ("F1", lambda z, top: f_measure(z, 1)),
-    "f_beta:beta=2": ("F2", lambda z, top: f_measure(z, 2)),
+    "f1": ("F1", lambda z, top: fbeta_score(Y > 0, z > 0, beta=1)),
+    "f_beta:beta=2": ("F2", lambda z, top: fbeta_score(Y > 0, z > 0, beta=2)),
     "precision_at_k:k=15": ("precision at 15", lambda z, top: np.mean(Y[top] > 0)),
     "recall_at_k:k=15": ("recall at 15", lambda z, top: np.sum(Y[top] > 0) / np.sum(Y > 0)),
     "hinge": ("average precision", lambda z, top: average_precision_score(Y > 0, z)),
@@ -73,7 +64,7 @@ def test_evaluate_prints_the_metric_of_the_loss(loss, files, tmp_path, run):
     z = model.decision_function(X)
     assert facts[key] == pytest.approx(measure(z, np.argsort(-z)[:15]))
     assert facts["accuracy"] == pytest.approx(model.score(X, Y))
-    assert facts["ROC area"] == pytest.approx(np.mean(pairs(z) > 0))
+    assert facts["ROC area"] == pytest.approx(roc_auc_score(Y, z))
     assert facts["mean loss"] + 0.05 * model.coef_[0] @ model.coef_[0] == pytest.approx(model.objective_)
     assert {"balanced accuracy", "F1 of class 1", "rows"} <= set(facts)
     assert all(key in run("evaluate", tmp_path / "m", files / "two.svm")[1] for key in facts)

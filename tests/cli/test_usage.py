@@ -10,6 +10,7 @@ from riskmin.core.persist import save_arrays
 
 FIT, PATH, CV = ("fit two.svm -o new", "path two.svm", "cv two.svm -o new")
 TAG, TABLE, NONE = "fit tags.conll", "fit two.csv -o new", "tcp://127.0.0.1:9"
+TLS = "--dask tls://127.0.0.1:9"
 RANK = "fit clicks.csv --loss pairwise_hinge -o new"
 CV_3 = "cv two.svm -o new --lams 1 --folds 3"
 CV_RANKED = "cv ranked.svm -o new --lams 0.1 --folds 3"
@@ -37,6 +38,7 @@ SENTENCES = [
     ("predict hinge.model two.svm -o two.svm", "--output and DATA are the same file"),
     ("fit two.svm --validation two.csv -o two.csv", "--output and --validation are the same file"),
     ("path two.svm -o no/such/page.html", "cannot be written"),
+    ("path two.svm -o .", "folder"),
     ("demo -o no/page.html", "there is no folder"),
     ("export hinge.model new.pmml", "onnx"),
     # names and values of options
@@ -103,9 +105,12 @@ SENTENCES = [
     (f"{TABLE} --processes 2 --jobs 2", "--jobs is for threads of this process"),
     (f"{TABLE} --dask scheduler", "write tcp://HOST:PORT"),
     (f"{TABLE} --tls-ca ca.pem", "--tls-ca is for --dask tls://"),
+    (f"{TABLE} {TLS}", "needs certificates"),
+    (f"{TABLE} {TLS} --tls-key no.pem", "there is no file no.pem"),
+    (f"fit two.svm {TLS} --tls-key key --tls-cert key --tls-ca key -o key", "certificates cannot be used"),
     (f"{TABLE} --processes 2 --loss chain_crf", "a tagger extracts its features from all sentences"),
     ("fit two.csv other.csv -o new", "other.csv: its column 'z' is where"),
-    (f"{TABLE} --device cuda", "device='cuda': CuPy"),
+    (f"{TABLE} --device cuda", "device='cuda': CuPy", "or use the CPU"),
     # path and cv
     (f"{PATH} --lams 1,x", "'1,x' is no list of numbers: write 1,0.1,0.01"),
     (f"{PATH} --lams 1,-1", "must hold finite numbers > 0"),
@@ -162,6 +167,7 @@ def here(files):
     (files / "soft.svm").symlink_to(files / "two.svm")
     (files / "hard.svm").hardlink_to(files / "two.svm")
     (files / "short.model").write_bytes((files / "hinge.model").read_bytes()[:200])
+    (files / "key").write_text("secret")
     (files / "narrow.csv").write_text("x0,x1\n1,1\n")
     (files / "other.csv").write_text("a,b,z,d,label\n1,2,3,4,1\n")
     (files / "tags.conll").write_text("Rain NN B-NP\nfell VBD B-VP\n")
@@ -183,6 +189,8 @@ def state_of(folder):
 
 @pytest.mark.parametrize(("command", "words"), [(c, w) for c, *w in SENTENCES], ids=[s[0] for s in SENTENCES])
 def test_invalid_usage(command, words, here, monkeypatch, run):
+    if TLS in command:
+        pytest.importorskip("distributed")
     monkeypatch.chdir(here)
     before = state_of(here)
     args = [arg.strip("'").format(here=here.name) for arg in command.split(" ")]

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from estimator_cases import GRADE, HIGH, KINDS, LENGTHS, QID, N, X, Z
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import riskmin as rm
 from helpers import refusals
@@ -182,6 +183,12 @@ def started(loss, y):
     return rm.LinearClassifier(loss, warm_start=True).fit(X, y)
 
 
+def no_score(model, X, y):
+    raise ValueError("no score")
+
+
+ONE_CLASS_IN_A_FOLD = r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"
+NO_SCORE = r"^no score \(in fold 1 of 2\)$"
 fitted, WEIGHTED = cases.fitted, cases.WEIGHTED
 THIRD, TAGGER = rm.MultivariateSquared(np.eye(3)), rm.ChainTagger().fit(ONE, AB)
 NAN = X.copy()
@@ -189,6 +196,9 @@ NAN[45, 2] = np.nan
 LINE = rm.LinearRegressor().fit(ROWS, LABELS)
 OF_FRAME = rm.LinearRegressor().fit(pd.DataFrame(ROWS, columns=list(FRAME)), LABELS)
 STEEP = rm.LinearRegressor(alpha=1e-9).fit(ROWS, 1e9 * LABELS)
+ONE_BY_ONE = TAGGER.predict_single, TAGGER.predict_marginals_single
+ROUTED = r"routing only: call sklearn\.set_config\("
+WORDS = "give a dict of features, or a list of strings, per token"
 CALLS = [
     (lambda: LINE.predict(with_entry(np.nan)), PLACE),
     (lambda: STEEP.predict(with_entry(1e308)), r"X holds numbers too large to score \(row 1\)"),
@@ -203,6 +213,10 @@ CALLS = [
     (lambda: rm.LinearClassifierCV("f1", class_weight="balanced").fit(X, HIGH), "use the loss 'roc_area'"),
     (lambda: rm.LinearClassifierCV(scoring="ndcg").fit(X, HIGH), "no measure for classification: choose roc"),
     (lambda: rm.LinearRegressorCV(cv=2, scoring=lambda *_: np.nan).fit(X, Z), "no alpha has a score in any"),
+    (lambda: rm.LinearClassifierCV(alphas=[0.1], cv=[(~HIGH, HIGH)]).fit(X, HIGH), ONE_CLASS_IN_A_FOLD),
+    # fewer folds do not help where all classes are in all folds, nor regressions
+    (lambda: rm.LinearClassifierCV(alphas=[0.1], cv=2, scoring=no_score).fit(X, HIGH), NO_SCORE),
+    (lambda: rm.LinearRegressorCV(alphas=[0.1], cv=2, scoring=no_score).fit(X, Z), NO_SCORE),
     (lambda: rm.LinearClassifier().fit(remote(X), HIGH[:-1]), r"inconsistent numbers of samples: \[60, 59\]"),
     (lambda: rm.LinearClassifier().fit(remote(X), None), "requires y to be passed"),
     (lambda: rm.LinearClassifier().fit(remote(X), HIGH, np.ones(3)), "sample_weight has shape"),
@@ -219,11 +233,22 @@ CALLS = [
     (lambda: rm.certify(fitted("outputs apart"), X, BOTH), "separate problems"),
     (lambda: rm.certify(fitted("kernel of classes"), X, KINDS, **WEIGHTED), r"certify model\.estimators_"),
     (lambda: rm.certify(fitted("ranking"), X, GRADE), "give qid"),
+    (
+        lambda: rm.ChainTagger("max_margin").fit(ONE, AB).predict_marginals(ONE),
+        "has no probabilities: fit with",
+    ),
+    *((lambda m=m: m(ONE), r"takes one sequence: give x\[0\]") for m in ONE_BY_ONE),
+    *((lambda m=m: m(["the", "dog"]), WORDS) for m in ONE_BY_ONE),
+    (lambda: TAGGER.predict(np.eye(3), lengths=[3]), "was fitted to feature dicts"),
     (lambda: rm.certify(TAGGER, ONE, [["A", "D"]]), r"label 'D', which is none of the model's \(A, B\)"),
+    (lambda: GridSearchCV(rm.LinearRanker(), {"alpha": [0.1]}, cv=2).fit(X, GRADE, qid=QID), ROUTED),
+    (lambda: cross_val_score(rm.LinearRanker(), X, GRADE, params={"qid": QID}), ROUTED),
+    (lambda: cross_val_score(rm.LinearRanker("ndcg"), X, GRADE), ROUTED),
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE), "are evaluated per query: give qid"),
     (lambda: rm.certify(fitted("classes"), X, QID), "label 0 is none of the model's, a/b, a/c, d: check"),
     (lambda: rm.get_scorer("accuracies"), "no scorer named 'accuracies'; the names are roc_area, prbep, f1"),
+    (lambda: rm.get_scorer("f1")(fitted("classes"), X, KINDS), "F-beta is for two classes"),
     (lambda: rm.get_scorer("average_precision")(fitted("classes"), X, KINDS), "two classes"),
     (lambda: rm.get_scorer("prbep:k=3"), "Prbep has no parameter k; it has none"),
     (lambda: rm.get_scorer("ndcg:m=3"), "Ndcg has no parameter m; it has k"),
@@ -282,16 +307,3 @@ def test_columns_of_weight_zero_are_validated(form, bad):
     rows[1, 2] = bad
     with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 1, column 2\)"):
         model.predict(form(rows))
-
-
-def test_errors_of_a_search_name_the_fold():
-    def refuse(model, X, y):
-        raise ValueError("no score")
-
-    search = rm.LinearClassifierCV(alphas=[0.1], cv=[(~HIGH, HIGH)])
-    with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
-        search.fit(X, HIGH)
-    # fewer folds do not help where all classes are in all folds, nor regressions
-    for search, y in ((rm.LinearClassifierCV, HIGH), (rm.LinearRegressorCV, Z)):
-        with pytest.raises(ValueError, match=r"^no score \(in fold 1 of 2\)$"):
-            search(alphas=[0.1], cv=2, scoring=refuse).fit(X, y)

@@ -53,10 +53,8 @@ class Stream:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.parametrize("with_dask", [False, True])
-def test_arrays_without_a_graph_are_no_dask_collections(with_dask):
-    if with_dask:
-        pytest.importorskip("dask")
+def test_arrays_without_a_graph_are_no_dask_collections():
+    pytest.importorskip("dask")
     model = rm.LinearClassifier().fit(InMemory(X), InMemory(Y), sample_weight=InMemory(np.ones(80)))
     np.testing.assert_array_equal(model.coef_, rm.LinearClassifier().fit(X, Y, np.ones(80)).coef_)
 

@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 import riskmin as rm
-from helpers import edit
+from helpers import altered, edit
 from riskmin.core.persist import load_arrays, save_arrays
 from riskmin.estimators import estimator
 
@@ -57,45 +57,39 @@ def test_process_specific_parameters_are_not_saved(tmp_path):
 
 
 # ---------------------------------------------------------------- unsupported models
-class Own:
+class Configured:
+    """A loss whose parameters are not known."""
+
     separable = True
+
+    def __init__(self, scale):
+        self.scale = scale
 
     def value_grad(self, z, y, c):
         r = z - y
         return c @ (r * r), 2 * c * r
 
 
-class Telling(Own):
-    def values(self, z, y):
-        return (z - y) ** 2
-
-
-class Configured(Own):
-    def __init__(self, scale):
-        self.scale = scale
-
-
-def local(base):
-    """A class that no file can name."""
-
-    class Local(base):
-        pass
-
-    return Local()
-
-
+OWN, OWN_L1 = altered(rm.Squared()), altered(rm.L1())
 OWN_CODE = "of your own, and code is not written to files"
 UNSUPPORTED = [
-    (lambda: rm.LinearRegressor(local(Own)).fit(X, Y), f"Local is a loss {OWN_CODE}"),
-    (lambda: rm.LinearRegressor(rm.Nu(local(Telling), 0.5)).fit(X, Y), "Local is a loss of your own"),
+    (lambda: rm.LinearRegressor(OWN).fit(X, Y), f"Altered is a loss {OWN_CODE}"),
+    (
+        lambda: rm.LinearRegressor(rm.Nu(OWN, 0.5)).fit(X, Y),
+        "Altered is a loss of your own",
+    ),
     (lambda: rm.LinearRegressor(Configured(2.0)).fit(X, Y), "whose parameters are not known: make it a data"),
     (
         lambda: rm.KernelClassifier(kernel=lambda A, B: A @ B.T).fit(X, Y),
         "its kernel is a function of your own",
     ),
     (lambda: rm.LinearRegressor(regularizer=rm.Quadratic(np.eye(4))).fit(X, Y), "Quadratic holds a matrix"),
-    (lambda: rm.LinearRegressor(regularizer=local(rm.L1)).fit(X, Y), f"Local is a regularizer {OWN_CODE}"),
+    (
+        lambda: rm.LinearRegressor(regularizer=OWN_L1).fit(X, Y),
+        f"Altered is a regularizer {OWN_CODE}",
+    ),
     (lambda: rm.LinearRegressorCV(alphas=[1.0], cv=2).fit(X, Z), "cannot be saved: save its best_estimator_"),
+    (lambda: rm.ChainTagger(template=list).fit([[{"a": 1}, {}]], [["A", "B"]]), "not plain data"),
     (lambda: StandardScaler(), "StandardScaler cannot be saved: only .*LinearClassifier, "),
     (lambda: rm.LinearRegressor(), "not fitted"),
 ]
@@ -138,15 +132,6 @@ def test_an_estimator_of_a_third_party_is_saved(tmp_path):
     assert type(loaded) is DoubledRegressor
     assert loaded.get_params() == model.get_params()
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-
-
-@pytest.mark.parametrize(
-    "name", ["antigravity:Model", "os:system", "riskmin.estimators.cv:LinearClassifierCV", 7]
-)
-def test_no_module_is_imported_for_a_file(name, file):
-    edit(file, put("estimator", name))
-    refused(file, "an unknown kind of model")
-    assert "antigravity" not in sys.modules
 
 
 # ---------------------------------------------------------------- invalid files
@@ -230,6 +215,8 @@ def drop(*keys):
     return change
 
 
+MODULES = "antigravity:Model", "os:system", "riskmin.estimators.cv:LinearClassifierCV", 7
+"""No module is imported for a file."""
 EDITS = [
     (lambda arrays, meta: arrays.pop("coef"), "'coef' is missing"),
     (lambda arrays, meta: arrays.pop("cut"), "'cut' is missing"),
@@ -238,6 +225,7 @@ EDITS = [
     (lambda arrays, meta: arrays.update(coef=np.full(4, np.nan)), "coef holds NaN or infinity"),
     (lambda arrays, meta: arrays.update(cut=np.full(4, np.inf)), "cut holds NaN or infinity"),
     (put("estimator", "RandomForest"), "unknown kind of model, 'RandomForest'"),
+    *((put("estimator", name), "an unknown kind of model") for name in MODULES),
     (put("estimator", "LinearRegressor"), "Hinge is a loss for classification"),
     (put("format", 999), r"written by riskmin 0.* in format 999, which is newer than \d+: upgrade"),
     (put("format", "one"), "not a sound riskmin model: its format is 'one'"),
@@ -346,6 +334,7 @@ def test_invalid_models_are_refused(originals, base, change, words, tmp_path):
     path = Path(shutil.copy(originals / base, tmp_path / "model"))
     edit(path, change)
     refused(path, words)
+    assert "antigravity" not in sys.modules
 
 
 def test_old_files_have_no_threshold(file):

@@ -25,7 +25,9 @@ def same_draws():
 
 
 def run(made, inputs):
-    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    """The outputs by name, of a model or a file."""
+    made = made if isinstance(made, str) else made.SerializeToString()
+    session = runtime.InferenceSession(made, providers=["CPUExecutionProvider"])
     return dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
@@ -98,11 +100,10 @@ def test_raw_tables_with_unseen_levels_and_missing_cells(tmp_path, n_cities, cap
     expected = np.array([line.split("\t") for line in capsys.readouterr().out.splitlines()], float)
     text = {name: new[[name]].fillna("").to_numpy(object).astype(str) for name in ("city", "kind")}
     numbers = {name: new[[name]].to_numpy(float) for name in ("label", "size of flat")}
-    session = runtime.InferenceSession(out, providers=["CPUExecutionProvider"])
-    label, _, p = session.run(None, text | numbers)
-    np.testing.assert_allclose(p, expected, rtol=1e-12, atol=1e-15)
-    assert label.tolist() == np.where(expected[:, 1] > expected[:, 0], "yes", "no").tolist()
-    assert [one.name for one in session.get_outputs()] == ["label_", "scores", "probabilities"]
+    found = run(out, text | numbers)
+    assert list(found) == ["label_", "scores", "probabilities"]
+    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-12, atol=1e-15)
+    assert found["label_"].tolist() == np.where(expected[:, 1] > expected[:, 0], "yes", "no").tolist()
 
 
 def test_whole_numbers_are_levels_in_both_spellings(tmp_path):
@@ -115,10 +116,10 @@ def test_whole_numbers_are_levels_in_both_spellings(tmp_path):
     fit = ["fit", str(tmp_path / "a.csv"), "--loss", "squared", "--categorical", "year", "-o", model, "-q"]
     assert main(fit) == 0
     assert main(["export", model, out]) == 0
-    session = runtime.InferenceSession(out, providers=["CPUExecutionProvider"])
-    x = frame[["x"]].to_numpy()
-    plain = session.run(None, {"year": year[:, None].astype(object), "x": x})[0]
-    pointed = session.run(None, {"year": np.char.add(year, ".0")[:, None].astype(object), "x": x})[0]
+    plain, pointed = (
+        run(out, {"year": text[:, None].astype(object), "x": frame[["x"]].to_numpy()})["prediction"]
+        for text in (year, np.char.add(year, ".0"))
+    )
     assert len(np.unique(plain.round(2))) > 3
     np.testing.assert_array_equal(plain, pointed)
 

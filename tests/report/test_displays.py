@@ -1,6 +1,7 @@
 """Plots: what is drawn are the numbers of the fit, and a missing Matplotlib is one sentence."""
 
 import sys
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
@@ -55,6 +56,8 @@ def test_bars_have_the_weights_and_names_of_the_largest(model):
     assert [bar.get_width() for bar in display.ax_.patches] == list(model.coef_.ravel()[largest])
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
     assert names == list(model.feature_names_in_[largest]) == display.largest(3)
+    zeros = rm.CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b", "c"]).plot()
+    assert len(zeros.ax_.patches) == 1
 
 
 def test_bars_of_a_pipeline_of_several_classes():
@@ -64,11 +67,6 @@ def test_bars_of_a_pipeline_of_several_classes():
     assert sorted(display.largest(4)) == sorted(X.columns)
     assert len(display.ax_.patches) == 3 * 4
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["0", "1", "2"]
-
-
-def test_weights_of_zero_are_not_drawn():
-    display = rm.CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b", "c"]).plot()
-    assert len(display.ax_.patches) == 1
 
 
 def test_a_path_draws_each_weight_against_lam():
@@ -97,7 +95,7 @@ def test_a_search_draws_the_mean_of_its_folds():
     assert ax.get_ylabel() == "roc_auc"
 
 
-def test_thresholds_include_the_one_in_use_and_find_the_best():
+def test_thresholds_include_the_one_in_use_and_find_the_best(model):
     y = np.array([0, 0, 1, 0, 1, 1])
     scores = np.array([-3.0, -2.0, -1.5, 0.5, 1.0, 2.0])
     display = rm.ThresholdDisplay.from_predictions(y, scores, f1_score, n_thresholds=50)
@@ -105,14 +103,13 @@ def test_thresholds_include_the_one_in_use_and_find_the_best():
     assert display.best[1] == exact
     assert display.values[display.thresholds == 0.0] == f1_score(y, scores > 0)
     assert display.ax_.get_ylabel() == "f1_score"
-
-
-def test_thresholds_of_an_estimator_use_its_second_class(model):
+    # those of an estimator use its second class
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     names = np.array(["bad", "good"])[y]
-    named = clone(model).fit(X, names)
-    ours = rm.ThresholdDisplay.from_estimator(named, X, names, f1_score, n_thresholds=20, plot=False)
-    theirs = rm.ThresholdDisplay.from_estimator(model, X, y, f1_score, n_thresholds=20, plot=False)
+    ours, theirs = (
+        rm.ThresholdDisplay.from_estimator(one, X, labels, f1_score, n_thresholds=20, plot=False)
+        for one, labels in ((clone(model).fit(X, names), names), (model, y))
+    )
     assert np.array_equal(ours.values, theirs.values)
 
 
@@ -130,10 +127,10 @@ def test_the_ndcg_of_queries_is_drawn_from_the_worst_to_the_best():
     display = rm.NdcgDisplay.from_estimator(ranker, X, y, qid=qid, k=3)
     assert display.n_rows.tolist() == [6, 3, 5, 4]
     assert np.isnan(display.ndcg[2])  # no row of this query is relevant
-    for j, query in enumerate("abd"):
+    for query in "abd":
         rows = qid == query
         alone = mean_ndcg_score(y[rows], ranker.predict(X[rows]), qid=qid[rows], k=3)
-        assert display.ndcg["abcd".index(query)] == pytest.approx(alone), j
+        assert display.ndcg["abcd".index(query)] == pytest.approx(alone)
     assert display.mean == pytest.approx(mean_ndcg_score(y, ranker.predict(X), qid=qid, k=3))
     order = [str(query) for _, query in sorted(zip(display.ndcg[[0, 1, 3]], "abd", strict=True))]
     assert display.worst() == order
@@ -167,16 +164,10 @@ def test_the_confusion_of_chunks_has_the_counts_as_its_sums():
     assert number == (table - np.diag(np.diag(table))).max()
     drawn = {(text.get_position()[::-1], text.get_text()) for text in display.ax_.texts}
     assert drawn == {((t, p), f"{n:,}") for (t, p), n in np.ndenumerate(table) if n}
+    alike = rm.ChunkConfusionDisplay.from_estimator(SimpleNamespace(predict=lambda X: y_pred), None, y_true)
+    np.testing.assert_array_equal(alike.confusion_matrix, table)
     shares = display.plot(normalize="true").im_.get_array()
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-
-
-def test_a_tagger_gives_the_confusion_of_its_predictions():
-    X = [[["w=the"], ["w=dog"], ["w=runs"]], [["w=a"], ["w=cat"], ["w=sleeps"]]]
-    y = [["B-NP", "I-NP", "B-VP"], ["B-NP", "I-NP", "B-VP"]]
-    tagger = rm.ChainTagger("chain_crf", alpha=1e-2).fit(X, y)
-    display = rm.ChunkConfusionDisplay.from_estimator(tagger, X, y)
-    assert display.confusion_matrix.tolist() == [[2, 0, 0], [0, 2, 0], [0, 0, 0]]
 
 
 # ---------------------------------------------------------------- errors

@@ -2,12 +2,13 @@
 
 import io
 import json
+import time
 
 import numpy as np
 import pytest
 
 from helpers import ticking_clock
-from riskmin.report.progress import Progress, duration, time_left
+from riskmin.report.progress import Progress, StatusLine, duration, time_left
 
 
 class Terminal(io.StringIO):
@@ -24,14 +25,6 @@ def run(progress, rows):
     with progress:
         for each in rows:
             assert not progress(None, each)
-
-
-@pytest.fixture
-def slow_fit():
-    """Ten seconds from one iteration to the next, so that a report is due at each."""
-    with ticking_clock() as clock:
-        clock.TICK = 10.0
-        yield
 
 
 def test_json_has_one_line_per_iteration_and_is_valid():
@@ -54,20 +47,18 @@ def test_quiet_and_short_fits_print_nothing(out, settings, tick):
     assert file.getvalue() == ""
 
 
-def test_log_gets_plain_lines(slow_fit):
-    out = io.StringIO()
-    run(Progress(tol=1e-3, file=out), [row(7, 1.5, value=2.0, lower=1.0)])
-    assert out.getvalue() == (
+def test_a_log_gets_lines_and_a_terminal_one_that_is_erased():
+    log, terminal = io.StringIO(), Terminal()
+    with ticking_clock() as clock:
+        clock.TICK = 10.0  # a report is due at each iteration
+        run(Progress(tol=1e-3, file=log), [row(7, 1.5, value=2.0, lower=1.0)])
+        run(Progress(tol=1e-3, file=terminal), [row(k, k, lower=1 - 2.0**-k) for k in range(1, 9)])
+    assert log.getvalue() == (
         "riskmin: iteration 7, objective 2, lower bound 1, gap 5.0e-01 of 0.001, 1.5 s, ? left\n"
     )
-
-
-def test_terminal_gets_one_line_that_is_erased(slow_fit):
-    out = Terminal()
-    run(Progress(tol=1e-3, file=out), [row(k, k, lower=1 - 2.0**-k) for k in range(1, 9)])
-    assert "8 · 0.996094 ≤ min J ≤ 1 · gap 3.9e-03 → 1e-03" in out.getvalue()
-    assert "s left" in out.getvalue()
-    assert out.getvalue().rstrip().endswith("\x1b[2K")
+    assert "8 · 0.996094 ≤ min J ≤ 1 · gap 3.9e-03 → 1e-03" in terminal.getvalue()
+    assert "s left" in terminal.getvalue()
+    assert terminal.getvalue().rstrip().endswith("\x1b[2K")
 
 
 def test_updates_are_rare():
@@ -104,3 +95,23 @@ def test_the_time_left_of_a_geometric_gap(seconds, gaps, tol, left):
 )
 def test_duration(seconds, text):
     assert duration(seconds) == text
+
+
+STATUS = [
+    ({"file": io.StringIO()}, "riskmin: half\n"),
+    ({"file": Terminal()}, "\r\033[Kriskmin: half\r\033[K"),
+    ({"file": io.StringIO(), "quiet": True}, ""),
+]
+
+
+@pytest.mark.parametrize(("settings", "expected"), STATUS)
+def test_a_status_is_reported_now_and_then(settings, expected, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    with StatusLine(**settings) as status:
+        status(lambda: "too early")
+        now[0] = 10.0
+        status(lambda: "half")
+        status(lambda: "too early again")
+        assert status.left(0.5) == ", 10.0 s left"
+    assert settings["file"].getvalue() == expected

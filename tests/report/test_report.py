@@ -9,8 +9,7 @@ import pytest
 from helpers import ClosedElements, Problem
 from riskmin import Hinge, LineSearchBmrm, Logistic, minimize
 from riskmin.core import Cut, Result
-from riskmin.core.persist import FileError
-from riskmin.report import write_report, write_search, write_text
+from riskmin.report import write_report, write_search
 from riskmin.report.chart import linear_axis, log_axis
 
 
@@ -75,15 +74,6 @@ def test_names_are_escaped(tmp_path):
     assert "<b>&" not in page
     assert "<i>" not in page
     assert "<title>&lt;u&gt;</title>" in page
-
-
-def test_failed_write_leaves_no_files(tmp_path):
-    with pytest.raises(FileError, match="cannot be written"):
-        write_text(tmp_path / "no" / "report.html", "text")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(FileError, match="cannot be written"):
-        write_text(tmp_path / "folder", "text")
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 LINEAR = [(0, 1e-12), (0.4, 0.013), (0, 1), (0.4, 7.3), (0, 9999), (0.4, 3e12)]
