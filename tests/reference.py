@@ -34,6 +34,7 @@ from riskmin import (
     MultivariateSquared,
     Ndcg,
     Novelty,
+    Nu,
     Ordinal,
     PairwiseHinge,
     Poisson,
@@ -89,6 +90,19 @@ def _pairs(loss, z, y, c):
         grade = np.unique(y, return_inverse=True)[1]
         p = p * [loss.costs[a][b] for a, b in zip(grade[i], grade[j], strict=True)]
     return p / p.sum() @ cp.pos(1 - z[i] + z[j])
+
+
+def pairs(loss, z, y, c, mu=0.0):
+    """sum_ij p_ij max_b b (1 - z_i + z_j) - mu b^2 / 2, its gradient, and the minorant offset."""
+    p = (y[:, None] > y) * c[:, None] * c
+    if getattr(loss, "costs", None) is not None:
+        grade = np.unique(y, return_inverse=True)[1]
+        table = np.array([[loss.costs[k][h] if h < k else 0.0 for h in range(4)] for k in range(4)])
+        p = p * table[grade[:, None], grade]
+    p, t = p / p.sum(), 1 - (z[:, None] - z)
+    b = np.clip(t / mu, 0, 1) if mu else (t > 0).astype(float)
+    offset = mu / 2 * np.sum(p * b * b)
+    return np.sum(p * b * t) - offset, (p * b).sum(axis=0) - (p * b).sum(axis=1), offset
 
 
 def _discrepancy(loss, y, other):
@@ -171,6 +185,9 @@ def risk(loss, z, y, c, queries=None):
         return _queries(loss, z, y, queries)
     if isinstance(loss, RocArea | Ordinal):
         return _pairs(loss, z, y, c)
+    if isinstance(loss, Nu):
+        threshold = cp.Variable(nonneg=True)
+        return loss.nu * threshold + c @ cp.pos(losses(loss.loss, z, y) - threshold)
     if isinstance(loss, FBeta | Prbep | PrecisionAtK):
         if len(y) <= 10:
             slopes, deltas = labellings(loss, y)

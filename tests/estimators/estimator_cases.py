@@ -150,7 +150,7 @@ PROGRAMS = [
 """Those with another program for the same minimum: cases, regularizers, and losses of several classes."""
 
 
-COUNT = HIGH.astype(int)
+COUNT, HIERARCHY = HIGH.astype(int), {"a": None, "a/b": "a", "a/c": "a", "d": None, "unseen": "d"}
 PARAMETERS = [
     Case(rm.LinearClassifier("logistic", alpha=0.01, class_weight={0: 2.0, 1: 1.5}), COUNT),
     Case(rm.LinearClassifier(rm.Hinge(margin=2.0), alpha=0.1, class_weight="balanced"), HIGH),
@@ -180,6 +180,9 @@ PARAMETERS = [
     Case(rm.KernelRegressor(kernel=rm.Rbf(0.3), alpha=0.1, solver=rm.KernelDual(block=64)), Z),
     Case(rm.KernelRegressor("poisson", kernel="linear", alpha=0.1, fit_intercept=False), COUNT),
     Case(rm.KernelRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z),
+    Case(rm.HierarchicalClassifier(hierarchy=HIERARCHY, alpha=0.1), KINDS),
+    Case(rm.HierarchicalClassifier(hierarchy=rm.Tree.from_parents(HIERARCHY), alpha=0.1), KINDS),
+    Case(rm.HierarchicalClassifier(hierarchy={5: None, 0: 5, 1: 5, 2: None}, alpha=0.1), GRADE),
 ]
 """Other parameters, which files keep."""
 

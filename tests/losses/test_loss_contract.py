@@ -9,29 +9,21 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, TREE_LOSSES, Problem, altered, problem
+from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, RANKED, TREE_LOSSES, Problem, altered, problem
 from reference import labellings
 from riskmin.core import Hessian
 from riskmin.losses import formula
 from riskmin.losses.conjugate import ClosedFormConjugate
 from riskmin.testing.cases import make_case_sampler
 
-RANKINGS = [
-    rm.Ndcg(k=2),
-    rm.Ndcg(weights=0.5),
-    rm.Ndcg(k=3, weights=rm.PositionWeights(power=0.5, k=2)),
-    rm.Ndcg(k=3, weights="discount"),
-    rm.Mrr(weights=rm.PositionWeights(power=1, shift=1)),
-    rm.Mrr(weights="discount"),
-    rm.ExpectedRankUtility(1.5, weights="discount"),
-]
 INSTANCES = [
     *dict.fromkeys(ALL_LOSSES),
     rm.PowerHinge(p=1.01, margin=0.0),
     *(loss for loss in LIST_LOSSES if not getattr(loss, "costs", None)),
     rm.Ordinal(costs=[[], [1.0], [2.0, 0.0], [4.0, 2.0, 1.0]]),
     rm.FBeta(beta=0.2),
-    *RANKINGS,
+    rm.Ndcg(k=2),
+    *RANKED,
     *MANY_LOSSES,
     rm.MulticlassHinge(COST, rescaled=0.5),
     rm.MulticlassHinge(COST, rescaled=0.7, scaled_margin=True),

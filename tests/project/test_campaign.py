@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import soak
-from benchmarks.campaign import exact
 from benchmarks.campaign.__main__ import main
 from benchmarks.campaign.check import check, parts
 from benchmarks.campaign.minimum import exact_minimum
@@ -131,13 +130,6 @@ def test_stopped_campaign_is_resumed(tmp_path, capsys):
     assert state["next"] == 7
     assert state["counts"]["problems"] == 2
     assert state["failures"] == []
-
-
-def test_exact_arithmetic_is_exact():
-    """Numbers that cancel in float64 are kept exactly."""
-    with exact.precise():
-        z = exact.number(1e-30, Fraction) + 1 - 1
-        assert exact.single_output_row(rm.Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
 
 
 def test_slope_of_a_leak():
