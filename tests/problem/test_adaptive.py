@@ -184,15 +184,6 @@ def test_the_direction_equals_that_of_nu_svc():
         np.testing.assert_allclose(w / np.linalg.norm(w), libsvm / np.linalg.norm(libsvm), atol=1e-4)
 
 
-def test_classifiers():
-    X, y, _ = problem(Hinge(), n=80, seed=3)
-    model = rm.LinearClassifier(Nu(Hinge(), 0.6), alpha=0.05, tol=1e-8).fit(X, y)
-    risk = checked_risk(model, model.decision_function(X), y)
-    assert model.intercept_[0] != 0
-    assert model.objective_ == pytest.approx(risk + 0.025 * np.sum(model.coef_**2), rel=1e-7)
-    assert not hasattr(model, "predict_proba")
-
-
 def test_counts_are_predicted_as_counts():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
