@@ -91,7 +91,8 @@ def check_labels(loss):
 
 def check_files(loss):
     loaded = pickle.loads(pickle.dumps(loss))
-    assert loaded == loss
+    assert (loaded, hash(loaded)) == (loss, hash(loss))
+    assert [other for other in INSTANCES if other == loss] == [loss]
     assert loaded.can_be_smoothed == loss.can_be_smoothed
     assert formula(loss)
     assert "\n" not in formula(loss)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -210,8 +211,8 @@ def test_wrong_losses_are_refused(name):
     in_margins = name in NONCONVEX_IN_MARGINS
     X, y = classification() if in_margins else regression()
     refuse(words, rm.linear_risk(X, y, loss))
-    models = (rm.LinearClassifier, rm.LinearClassifierCV) if in_margins else (rm.LinearRegressor,)
-    for model in models:
+    regressors = rm.LinearRegressor, rm.LinearRegressorCV, partial(rm.KernelRegressor, solver="bundle")
+    for model in (rm.LinearClassifier, rm.LinearClassifierCV) if in_margins else regressors:
         with pytest.raises(ValueError, match=words):
             model(loss).fit(X, y)
 
@@ -275,13 +276,6 @@ def test_losses_of_every_kind_are_checked(loss, like, words, intercept):
     if intercept and like.task in ("ranking", "tagging"):
         pytest.skip("it has no intercept")
     refuse(words, risk_of(loss, *problem(like), fit_intercept=intercept))
-
-
-def test_losses_of_kernel_machines_and_searches_are_checked():
-    with pytest.raises(ValueError, match="Tukey is not convex"):
-        rm.KernelRegressor(Tukey(), solver="bundle").fit(*regression(60))
-    with pytest.raises(ValueError, match="Tukey is not convex"):
-        rm.LinearRegressorCV(Tukey(), regularizer="l1", cv=3).fit(*regression(60))
 
 
 # ---------------------------------------------------------------- user-defined risks
@@ -615,12 +609,6 @@ def test_runs_of_piecewise_linear_losses_pass_the_monitor(loss, seed, power, int
     assert result.note == ""
     other = rm.minimize(rm.Objective(risk, rm.L2(), 10.0**power), rm.Bmrm(), tol=1e-4, max_iter=60)
     assert max(result.lower, other.lower) <= min(result.value, other.value) * (1 + 1e-9) + 1e-9
-
-
-def test_an_own_nonsmooth_loss_has_the_fit_of_the_builtin_one():
-    X, y = classification()
-    own, builtin = (rm.LinearClassifier(loss, alpha=1e-2).fit(X, y) for loss in (as_own(rm.Hinge()), "hinge"))
-    assert own.objective_ == pytest.approx(builtin.objective_, rel=2e-3)
 
 
 # ---------------------------------------------------------------- other arrays
