@@ -307,6 +307,7 @@ VALUES = [
     (rm.Softmax(), of_value(lambda value, dz, c: (value, dz[:, :2])), "shape"),
     (rm.Softmax(), of_value(lambda value, dz, c: (value, np.roll(dz, 1, axis=1))), "tangent"),
     (rm.Softmax(), of_value(lambda value, dz, c: (value / np.sum(c), dz / np.sum(c))), "weights"),
+    (rm.Squared(), {"values": lambda rows, *_: 3 * rows}, "for a row whose loss is"),
 ]
 
 

@@ -54,21 +54,13 @@ class Cubed:
 
 
 class WithValues(Cubed):
-    factor = 1 / 3
-
     def values(self, z, y):
-        return self.factor * np.abs(z - y) ** 3
-
-
-class WithWrongValues(WithValues):
-    factor = 1.0
+        return np.abs(z - y) ** 3 / 3
 
 
 def test_an_own_loss_needs_values_of_its_rows():
     rm.check_loss(WithValues())
     rm.check_loss(Nu(WithValues(), 0.5))
-    with pytest.raises(AssertionError, match="for a row whose loss is"):
-        rm.check_loss(WithWrongValues())
 
 
 ADAPTED = Problem(Nu(Hinge(), 0.3), data=problem(Hinge()))
