@@ -72,7 +72,7 @@ class Case:
         return (np.ndim(self.y) == 2 and not joint) or self is CASES["kernel of classes"]
 
 
-WEIGHTED = {"sample_weight": WEIGHT}
+WEIGHTED, TUBE = {"sample_weight": WEIGHT}, rm.Nu(rm.Absolute(), 0.3)
 CASES = {
     "hinge": Case(rm.LinearClassifier(alpha=1e-2), HIGH, {}, (rm.Hinge(), SIGNS)),
     "logistic": Case(rm.LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (rm.Logistic(), SIGNS)),
@@ -101,9 +101,7 @@ CASES = {
         rm.LinearRegressor(alpha=1e-2), BOTH, WEIGHTED, (rm.MultivariateSquared(), BOTH)
     ),
     "outputs apart": Case(rm.LinearRegressor("absolute", alpha=1e-2), BOTH),
-    "nu": Case(
-        rm.LinearRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z, {}, (rm.Nu(rm.Absolute(), 0.3), Z)
-    ),
+    "nu": Case(rm.LinearRegressor(TUBE, alpha=0.1), Z, {}, (TUBE, Z)),
     "classes by folds": Case(rm.LinearClassifierCV("logistic", alphas=[0.1, 1e-2], cv=2), KINDS, WEIGHTED),
     "regression by folds": Case(rm.LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),
     "novelty": Case(rm.NoveltyDetector(alpha=0.1), None, WEIGHTED, (rm.Novelty(), np.ones(N))),
@@ -197,7 +195,7 @@ PARAMETERS = [
     Case(rm.KernelRegressor("absolute", kernel="poly", degree=2, coef0=1.0, alpha=0.1, max_seconds=60.0), Z),
     Case(rm.KernelRegressor(kernel=rm.Rbf(0.3), alpha=0.1, solver=rm.KernelDual(block=64)), Z),
     Case(rm.KernelRegressor("poisson", kernel="linear", alpha=0.1, fit_intercept=False), COUNT),
-    Case(rm.KernelRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z),
+    Case(rm.KernelRegressor(TUBE, alpha=0.1), Z),
     Case(rm.HierarchicalClassifier(hierarchy=HIERARCHY, alpha=0.1), KINDS),
     Case(rm.HierarchicalClassifier(hierarchy=rm.Tree.from_parents(HIERARCHY), alpha=0.1), KINDS),
     Case(rm.HierarchicalClassifier(hierarchy={5: None, 0: 5, 1: 5, 2: None}, alpha=0.1), GRADE),

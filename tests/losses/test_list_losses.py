@@ -129,8 +129,6 @@ def test_too_many_rows_are_not_smoothed():
 
 
 # ---------------------------------------------------------------- pairs
-
-
 @pytest.mark.parametrize("mu", [0.0, 1e-6, 0.1, 5.0])
 @pytest.mark.parametrize(
     "loss", [rm.RocArea(), rm.Ordinal(), rm.Ordinal(COSTS)], ids=["area", "grades", "costs"]
@@ -167,8 +165,6 @@ def test_large_scores_do_not_cost_accuracy():
 
 
 # ---------------------------------------------------------------- pairs and tables
-
-
 @pytest.mark.parametrize("loss", NON_DECOMPOSABLE, ids=repr)
 def test_long_lists(loss):
     """The same bits twice, the definition, and float32 scores as float64 ones."""

@@ -149,8 +149,6 @@ def test_the_weights_of_classes_without_rows_are_all_alike():
 
 
 # ---------------------------------------------------------------- odd problems
-
-
 def test_denormal_slopes_in_an_intercept_are_projected_out():
     risk = rm.linear_risk(np.array([[0.5], [0.6], [-0.6]]), np.arange(3.0), rm.Softmax(), fit_intercept=True)
     cut = risk.project_out_intercepts(Cut(np.array([-0.2, 0.2, 6e-320, -1 / 3, 1 / 3, 1e-319]), 0.0))
@@ -181,8 +179,6 @@ def test_intercepts_are_optimized_without_a_pass_over_X():
     assert np.array_equal(cursor.w[:-4], w[:-4])  # the weights are unchanged
     assert optimized < value
     assert abs(slope[-4:]).max() <= 1e-4 * abs(grad[-4:]).max()
-    fresh_value, fresh_grad = risk(
-        cursor.w
-    )  # the cached scores and the cached evaluation belong to the new w
+    fresh_value, fresh_grad = risk(cursor.w)  # the cached scores and evaluation belong to the new w
     assert fresh_value == pytest.approx(optimized, rel=1e-12)
     np.testing.assert_allclose(slope, fresh_grad, atol=1e-12)

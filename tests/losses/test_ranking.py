@@ -123,8 +123,6 @@ def test_losses_bound_their_metric_and_vanish_where_grades_are_far_apart(loss):
 
 
 # ---------------------------------------------------------------- queries
-
-
 def test_gains_depend_on_their_own_query_only_and_may_have_any_size():
     """A grade of 3000 in another query does not change a gain of 2^1 - 1."""
     one = rm.Ndcg().value_grad(np.zeros(2), np.array([[1.0, 0], [0, 0]]), np.full(2, 0.5))[0]

@@ -80,10 +80,9 @@ def accept(loss, X, y, **settings):
 
 def refuse(message, risk, w0=None):
     """Check that `minimize` refuses the risk in one sentence and before any step."""
+    J = rm.Objective(risk, rm.L2(), 1e-3)
     with pytest.raises(ValueError, match=message) as caught:
-        rm.minimize(
-            rm.Objective(risk, rm.L2(), 1e-3), "bundle", w0, callback=lambda *_: pytest.fail("it ran")
-        )
+        rm.minimize(J, "bundle", w0, callback=lambda *_: pytest.fail("it ran"))
     assert "\n" not in str(caught.value)
 
 

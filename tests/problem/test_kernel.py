@@ -247,8 +247,6 @@ def test_powers_with_a_flat_conjugate_do_not_stall(p, intercept):
 
 
 # ---------------------------------------------------------------- estimators
-
-
 @pytest.fixture(scope="module")
 def cancer():
     X, y = load_breast_cancer(return_X_y=True)
