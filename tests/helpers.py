@@ -20,6 +20,7 @@ from riskmin import (
     Absolute,
     ChainMaxMargin,
     EpsilonInsensitive,
+    ExpectedRankUtility,
     Exponential,
     FBeta,
     HierarchicalHinge,
@@ -27,12 +28,15 @@ from riskmin import (
     Hinge,
     Huber,
     Logistic,
+    Mrr,
     MulticlassHinge,
     MultivariateSquared,
+    Ndcg,
     Novelty,
     Objective,
     Ordinal,
     Poisson,
+    PositionWeights,
     PowerHinge,
     PrecisionAtK,
     Quantile,
@@ -97,6 +101,18 @@ LIST_LOSSES = [
 ]
 LIST_LOSSES.sort(key=repr)
 """Every non-decomposable loss, set up for the eight rows whose labellings and rankings are enumerated."""
+
+RANKED = [
+    Ndcg(weights=0.5),
+    Ndcg(k=2, weights=PositionWeights(power=1, shift=1)),
+    Ndcg(k=3, weights=PositionWeights(power=0.5, k=2)),
+    Ndcg(k=3, weights="discount"),
+    Mrr(weights=PositionWeights(power=1, shift=1)),
+    Mrr(weights="discount"),
+    ExpectedRankUtility(weights=PositionWeights(power=0.5, k=3)),
+    ExpectedRankUtility(1.5, weights="discount"),
+]
+"""Rankings with weights of positions."""
 
 TRACED_LOSSES = [
     Hinge(),

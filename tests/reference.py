@@ -34,6 +34,7 @@ from riskmin import (
     MultivariateSquared,
     Ndcg,
     Novelty,
+    Nu,
     Ordinal,
     PairwiseHinge,
     Poisson,
@@ -82,13 +83,25 @@ def losses(loss, z, y):
     }[type(loss)]()
 
 
+def _weights_of_pairs(loss, y, c):
+    """The weights of the rows i and j, of which i has the higher grade."""
+    p, grade = (y[:, None] > y) * c[:, None] * c, np.unique(y, return_inverse=True)[1]
+    for i, j in np.argwhere(p) if getattr(loss, "costs", None) else ():
+        p[i, j] *= loss.costs[grade[i]][grade[j]]
+    return p / p.sum()
+
+
 def _pairs(loss, z, y, c):
     i, j = np.nonzero(y[:, None] > y)
-    p = c[i] * c[j]
-    if getattr(loss, "costs", None):
-        grade = np.unique(y, return_inverse=True)[1]
-        p = p * [loss.costs[a][b] for a, b in zip(grade[i], grade[j], strict=True)]
-    return p / p.sum() @ cp.pos(1 - z[i] + z[j])
+    return _weights_of_pairs(loss, y, c)[i, j] @ cp.pos(1 - z[i] + z[j])
+
+
+def pairs(loss, z, y, c, mu=0.0):
+    """sum_ij p_ij max_b b (1 - z_i + z_j) - mu b^2 / 2, its gradient, and the minorant offset."""
+    p, t = _weights_of_pairs(loss, y, c), 1 - (z[:, None] - z)
+    b = np.clip(t / mu, 0, 1) if mu else (t > 0).astype(float)
+    offset = mu / 2 * np.sum(p * b * b)
+    return np.sum(p * b * t) - offset, (p * b).sum(axis=0) - (p * b).sum(axis=1), offset
 
 
 def _discrepancy(loss, y, other):
@@ -171,6 +184,9 @@ def risk(loss, z, y, c, queries=None):
         return _queries(loss, z, y, queries)
     if isinstance(loss, RocArea | Ordinal):
         return _pairs(loss, z, y, c)
+    if isinstance(loss, Nu):
+        threshold = cp.Variable(nonneg=True)
+        return loss.nu * threshold + c @ cp.pos(losses(loss.loss, z, y) - threshold)
     if isinstance(loss, FBeta | Prbep | PrecisionAtK):
         if len(y) <= 10:
             slopes, deltas = labellings(loss, y)

@@ -162,15 +162,6 @@ def test_streamed_rows_do_not_count(tmp_path, run):
     assert load(tmp_path / "a.rsk", max_memory=0.1).X.shape == (60_000, 2)
 
 
-def test_parquet_header_with_too_many_rows(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "a.parquet"
-    path.write_bytes(seeds.parquet())
-    assert load(path).X.shape == (8, 4)
-    with pytest.raises(DataError, match="limit"):
-        load(path, max_memory=1e-4)
-
-
 # ---------------------------------------------------------------- text
 def test_unclosed_quote_in_a_large_table(tmp_path, run):
     path = tmp_path / "a.csv"

@@ -258,12 +258,6 @@ def test_errors_of_whole_files(text, options, message):
         assert message in error(text, **options, chunk_bytes=chunk)
 
 
-def test_the_line_of_an_error_far_down():
-    text = b"1 1:1\n" * 123_456 + b"1 1:oops\n" + b"1 1:1\n" * 10
-    with pytest.raises(DataError, match="<stream>, line 123457: 'oops' is not a number; write index:value"):
-        read(text)
-
-
 def test_query_ids_have_64_bits_and_labels_are_optional_for_prediction():
     ids = read(b"1 qid:9223372036854775807 1:2\n0 qid:-9223372036854775807 1:1\n").qid
     assert ids.tolist() == [2**63 - 1, -(2**63) + 1]

@@ -24,8 +24,8 @@ def problem(y, loss, reg=None, lam=1e-2, X=X, **settings):
     return rm.Objective(rm.linear_risk(X, y, loss, **settings), reg or rm.L2(), lam)
 
 
-def kernel(X=X):
-    return rm.Objective(*rm.kernel_risk(X, SIGN, rm.Hinge(), "rbf"), 1e-2)
+def kernel(X=X, gamma=0.2):
+    return rm.Objective(*rm.kernel_risk(X, SIGN, rm.Hinge(), rm.Rbf(gamma)), 1e-2)
 
 
 def structured(X=X, y=CLASS, lam=0.3):
@@ -124,6 +124,7 @@ ANOTHER = {
     "sample weights": (hinge, lambda: hinge(sample_weight=np.linspace(1, 2, 31))),
     "queries": (lambda: queries(4), lambda: queries(5)),
     "kernel rows": (kernel, lambda: kernel(changed_bit())),
+    "kernel": (kernel, lambda: kernel(gamma=2.0)),
     "examples": (lambda: structured(lam=50.0), lambda: structured(X + 0.5, lam=50.0)),
     "structured labels": (lambda: structured(lam=50.0), lambda: structured(y=(CLASS + 1) % 3, lam=50.0)),
     "own risk": (
@@ -160,7 +161,7 @@ def test_other_data_and_settings_are_refused(name, tmp_path):
     make, make_other = ANOTHER[name]
     path = tmp_path / "run"
     rm.minimize(make(), rm.Bundle(), tol=1e-2, max_iter=2, checkpoint=path)
-    settings = name in ("strength", "loss", "columns", "penalties", "own loss", "lengths")
+    settings = name in ("strength", "loss", "columns", "kernel", "penalties", "own loss", "lengths")
     words = ".*(another problem|other data)" if settings else "was written for other data.*delete it"
     check_refused(path, make_other(), rm.Bundle(), words)
     for solver in (rm.Bmrm(), rm.Bundle(keep=3)):

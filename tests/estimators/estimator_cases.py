@@ -38,7 +38,7 @@ WEIGHT = read_only(RNG.integers(0, 3, N).astype(float))
 ONCE = read_only(np.minimum(WEIGHT, 1))
 QID, LENGTHS = read_only(np.repeat(np.arange(N // 5), 5)), read_only(np.tile([2, 3], N // 5))
 KINDS = read_only(np.array(["a/b", "a/c", "d"])[GRADE])
-NUMBERS = GRADE.astype(float)
+NUMBERS, TREE = GRADE.astype(float), rm.Tree.from_paths(["a/b", "a/c", "d"])
 
 
 METHODS = "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples", "transform"
@@ -72,7 +72,7 @@ class Case:
         return (np.ndim(self.y) == 2 and not joint) or self is CASES["kernel of classes"]
 
 
-WEIGHTED = {"sample_weight": WEIGHT}
+WEIGHTED, TUBE = {"sample_weight": WEIGHT}, rm.Nu(rm.Absolute(), 0.3)
 CASES = {
     "hinge": Case(rm.LinearClassifier(alpha=1e-2), HIGH, {}, (rm.Hinge(), SIGNS)),
     "logistic": Case(rm.LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (rm.Logistic(), SIGNS)),
@@ -101,7 +101,7 @@ CASES = {
         rm.LinearRegressor(alpha=1e-2), BOTH, WEIGHTED, (rm.MultivariateSquared(), BOTH)
     ),
     "outputs apart": Case(rm.LinearRegressor("absolute", alpha=1e-2), BOTH),
-    "nu": Case(rm.LinearRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z),
+    "nu": Case(rm.LinearRegressor(TUBE, alpha=0.1), Z, {}, (TUBE, Z)),
     "classes by folds": Case(rm.LinearClassifierCV("logistic", alphas=[0.1, 1e-2], cv=2), KINDS, WEIGHTED),
     "regression by folds": Case(rm.LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),
     "novelty": Case(rm.NoveltyDetector(alpha=0.1), None, WEIGHTED, (rm.Novelty(), np.ones(N))),
@@ -111,8 +111,15 @@ CASES = {
     ),
     "ranking": Case(rm.LinearRanker(alpha=0.1), GRADE, {"qid": QID}, (rm.PairwiseHinge(), NUMBERS)),
     "ndcg": Case(rm.LinearRanker("ndcg", alpha=1.0), GRADE, {"qid": QID}),
-    "tree": Case(rm.HierarchicalClassifier("softmax", alpha=1e-2), KINDS, WEIGHTED),
-    "hinge of a tree": Case(rm.HierarchicalClassifier(alpha=0.5), KINDS),
+    "tree": Case(
+        rm.HierarchicalClassifier("softmax", alpha=1e-2),
+        KINDS,
+        WEIGHTED,
+        (rm.HierarchicalSoftmax(TREE), NUMBERS),
+    ),
+    "hinge of a tree": Case(
+        rm.HierarchicalClassifier(alpha=0.5), KINDS, {}, (rm.HierarchicalHinge(TREE), NUMBERS)
+    ),
     "tagging": Case(rm.ChainTagger(alpha=0.1), GRADE, {"lengths": LENGTHS}, (rm.ChainCrf(), NUMBERS)),
     "kernel": Case(rm.KernelClassifier(alpha=1e-2), HIGH),
     "kernel of classes": Case(rm.KernelClassifier("logistic", alpha=0.1), KINDS, WEIGHTED),
@@ -126,11 +133,17 @@ def of_hinge(regularizer):
     return Case(rm.LinearClassifier(alpha=0.05, regularizer=regularizer), HIGH, {}, (rm.Hinge(), SIGNS))
 
 
+def of_tree(**rescaled):
+    """The margins of the tree are rescaled as those of the given loss."""
+    flat, meant = rm.MulticlassHinge(**rescaled), rm.HierarchicalHinge(TREE, **rescaled)
+    return Case(rm.HierarchicalClassifier(flat, alpha=0.2), KINDS, {}, (meant, NUMBERS))
+
+
 def of_grades(loss, meant, **settings):
     return Case(rm.LinearClassifier(loss, **({"alpha": 0.1} | settings)), GRADE, {}, (meant, NUMBERS))
 
 
-METRIC = rm.MultivariateSquared(np.array([[2.0, 1.0], [1.0, 2.0]]))
+ADAPTED, METRIC = rm.Nu(rm.Hinge(), 0.6), rm.MultivariateSquared(np.array([[2.0, 1.0], [1.0, 2.0]]))
 MEANT = [("hinge", rm.MulticlassHinge()), ("logistic", rm.Softmax())]
 BOUNDED = {"alpha": 0.01, "regularizer": "l1", "positive": True, "fit_intercept": False}
 PROGRAMS = [
@@ -146,11 +159,14 @@ PROGRAMS = [
     *(of_grades(*pair, positive=True, alpha=0.01) for pair in MEANT),
     *(of_grades(*pair, **BOUNDED) for pair in MEANT),
     Case(rm.LinearRegressor(METRIC, alpha=0.1), BOTH, {}, (METRIC, BOTH)),
+    Case(rm.LinearClassifier(ADAPTED, alpha=0.05), HIGH, {}, (ADAPTED, SIGNS)),
+    of_tree(rescaled=0.5),
+    of_tree(rescaled=True, scaled_margin=True),
 ]
 """Those with another program for the same minimum: cases, regularizers, and losses of several classes."""
 
 
-COUNT = HIGH.astype(int)
+COUNT, HIERARCHY = HIGH.astype(int), {"a": None, "a/b": "a", "a/c": "a", "d": None, "unseen": "d"}
 PARAMETERS = [
     Case(rm.LinearClassifier("logistic", alpha=0.01, class_weight={0: 2.0, 1: 1.5}), COUNT),
     Case(rm.LinearClassifier(rm.Hinge(margin=2.0), alpha=0.1, class_weight="balanced"), HIGH),
@@ -179,7 +195,10 @@ PARAMETERS = [
     Case(rm.KernelRegressor("absolute", kernel="poly", degree=2, coef0=1.0, alpha=0.1, max_seconds=60.0), Z),
     Case(rm.KernelRegressor(kernel=rm.Rbf(0.3), alpha=0.1, solver=rm.KernelDual(block=64)), Z),
     Case(rm.KernelRegressor("poisson", kernel="linear", alpha=0.1, fit_intercept=False), COUNT),
-    Case(rm.KernelRegressor(rm.Nu(rm.Absolute(), 0.3), alpha=0.1), Z),
+    Case(rm.KernelRegressor(TUBE, alpha=0.1), Z),
+    Case(rm.HierarchicalClassifier(hierarchy=HIERARCHY, alpha=0.1), KINDS),
+    Case(rm.HierarchicalClassifier(hierarchy=rm.Tree.from_parents(HIERARCHY), alpha=0.1), KINDS),
+    Case(rm.HierarchicalClassifier(hierarchy={5: None, 0: 5, 1: 5, 2: None}, alpha=0.1), GRADE),
 ]
 """Other parameters, which files keep."""
 

@@ -57,6 +57,7 @@ ALSO = [
     rm.LinearRegressorCV(alphas=[1e-1], cv=2, tol=1e-6),
     OneSequence(alpha=0.1, possible_states=False),
     rm.KernelClassifier("squared_hinge", alpha=1.0),
+    rm.IncompleteCholesky("linear", rank=2, dtype="float32"),
 ]
 OTHERS = [
     rm.LinearClassifier("softmax", class_weight="balanced", n_jobs=2),

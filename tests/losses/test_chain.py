@@ -136,8 +136,6 @@ def test_sequences_of_one_token_and_none():
 
 
 # ---------------------------------------------------------------- dual ascent
-
-
 @pytest.mark.slow
 def test_chain_ascent_starts_warm_from_another_lam():
     risk = Problem(ChainMaxMargin(), n=36).objective().risk

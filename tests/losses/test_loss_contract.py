@@ -9,29 +9,21 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, TREE_LOSSES, Problem, altered, problem
+from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, RANKED, TREE_LOSSES, Problem, altered, problem
 from reference import labellings
 from riskmin.core import Hessian
 from riskmin.losses import formula
 from riskmin.losses.conjugate import ClosedFormConjugate
 from riskmin.testing.cases import make_case_sampler
 
-RANKINGS = [
-    rm.Ndcg(k=2),
-    rm.Ndcg(weights=0.5),
-    rm.Ndcg(k=3, weights=rm.PositionWeights(power=0.5, k=2)),
-    rm.Ndcg(k=3, weights="discount"),
-    rm.Mrr(weights=rm.PositionWeights(power=1, shift=1)),
-    rm.Mrr(weights="discount"),
-    rm.ExpectedRankUtility(1.5, weights="discount"),
-]
 INSTANCES = [
     *dict.fromkeys(ALL_LOSSES),
     rm.PowerHinge(p=1.01, margin=0.0),
     *(loss for loss in LIST_LOSSES if not getattr(loss, "costs", None)),
     rm.Ordinal(costs=[[], [1.0], [2.0, 0.0], [4.0, 2.0, 1.0]]),
     rm.FBeta(beta=0.2),
-    *RANKINGS,
+    rm.Ndcg(k=2),
+    *RANKED,
     *MANY_LOSSES,
     rm.MulticlassHinge(COST, rescaled=0.5),
     rm.MulticlassHinge(COST, rescaled=0.7, scaled_margin=True),
@@ -99,7 +91,8 @@ def check_labels(loss):
 
 def check_files(loss):
     loaded = pickle.loads(pickle.dumps(loss))
-    assert loaded == loss
+    assert (loaded, hash(loaded)) == (loss, hash(loss))
+    assert [other for other in INSTANCES if other == loss] == [loss]
     assert loaded.can_be_smoothed == loss.can_be_smoothed
     assert formula(loss)
     assert "\n" not in formula(loss)
@@ -314,6 +307,7 @@ VALUES = [
     (rm.Softmax(), of_value(lambda value, dz, c: (value, dz[:, :2])), "shape"),
     (rm.Softmax(), of_value(lambda value, dz, c: (value, np.roll(dz, 1, axis=1))), "tangent"),
     (rm.Softmax(), of_value(lambda value, dz, c: (value / np.sum(c), dz / np.sum(c))), "weights"),
+    (rm.Squared(), {"values": lambda rows, *_: 3 * rows}, "for a row whose loss is"),
 ]
 
 

@@ -267,6 +267,4 @@ SOLVERS = [
         "cannot be smoothed: use Bundle, or .*discount",
     ),
 ]
-
-
 test_refusals = refusals(([*LABELS, *SETTINGS, *NAMES, *TREES], ValueError), (SOLVERS, TypeError))

@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 import riskmin as rm
-from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, TREE_LOSSES, Problem
+from helpers import ALL_LOSSES, COST, LIST_LOSSES, MANY_LOSSES, RANKED, TREE_LOSSES, Problem
 
 MANY = [*MANY_LOSSES, rm.MulticlassHinge(COST, rescaled=0.7, scaled_margin=True)]
-RANKINGS = [
-    rm.Ndcg(k=3, weights="discount"),
-    rm.Ndcg(k=3, weights=rm.PositionWeights(power=0.5, k=2)),
-    rm.Mrr(weights="discount"),
-    rm.ExpectedRankUtility(1.5, weights="discount"),
-]
 each_loss = pytest.mark.parametrize(
-    "loss", [*ALL_LOSSES, *LIST_LOSSES, *RANKINGS, *MANY, *TREE_LOSSES], ids=repr
+    "loss", [*ALL_LOSSES, *LIST_LOSSES, *RANKED, *MANY, *TREE_LOSSES], ids=repr
 )
 
 

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import riskmin as rm
 from helpers import ALL_LOSSES, problem, ticking_clock
@@ -74,13 +73,10 @@ def test_each_risk_gets_a_supported_solver():
     J, X, y, _ = objective(rm.Hinge())
     own = rm.Objective(*rm.kernel_risk(X, y, Ramp()), lam=0.1)
     assert rm.minimize(own).solver == "Bundle(keep=20): a kernel, and Ramp has no conjugate"
+    linear = rm.Objective(rm.linear_risk(X, y, "hinge"), rm.L2(), lam=0.1)
     for obj, solver, words in (
         (own, rm.KernelDual(), "Ramp gives no conjugate"),
-        (
-            rm.Objective(rm.linear_risk(X, y, "hinge"), rm.L2(), lam=0.1),
-            rm.KernelDual(),
-            "minimizes a kernel_risk",
-        ),
+        (linear, rm.KernelDual(), "minimizes a kernel_risk"),
         (J, rm.Lbfgs(), None),
     ):
         with pytest.raises(TypeError, match=words):
@@ -193,20 +189,6 @@ def test_iterates_of_the_dual_are_valid(loss, intercept):
     assert lowers[-1] > lowers[0]
 
 
-@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic()], ids=repr)
-def test_runs_are_resumed(loss, tmp_path):
-    def problem_with(gamma=1.0, lam=1e-2):
-        return objective(loss, rm.Rbf(gamma), n=60, lam=lam, fit_intercept=True)[0]
-
-    checkpoint, solver = rm.Checkpoint(tmp_path / "run"), rm.KernelDual(block=8)
-    first = rm.minimize(problem_with(), solver, tol=1e-6, max_iter=5, checkpoint=checkpoint)
-    second = rm.minimize(problem_with(), solver, tol=1e-6, checkpoint=checkpoint)
-    assert (first.status, second.status) == ("max_iter", "converged")
-    assert second.value <= first.value
-    with pytest.raises(rm.FileError, match="another problem"):
-        rm.minimize(problem_with(gamma=2.0), solver, checkpoint=checkpoint)
-
-
 def test_a_start_is_used():
     J = objective(rm.Hinge(), rm.Rbf(1.0), n=60, lam=1e-2, weighted=False, fit_intercept=True)[0]
     solved = rm.minimize(J, rm.KernelDual(), tol=1e-8)
@@ -265,12 +247,6 @@ def test_powers_with_a_flat_conjugate_do_not_stall(p, intercept):
 
 
 # ---------------------------------------------------------------- estimators
-@pytest.mark.slow
-@parametrize_with_checks([rm.IncompleteCholesky("linear", rank=2, dtype="float32")])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
 @pytest.fixture(scope="module")
 def cancer():
     X, y = load_breast_cancer(return_X_y=True)

@@ -399,6 +399,4 @@ WRONG = [
     ),
     (lambda: rm.WorkingSet(0), "0 < share < 1"),
 ]
-
-
 test_refusals = refusals((WRONG, (ValueError, TypeError)))

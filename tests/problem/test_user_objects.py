@@ -186,8 +186,6 @@ WRONG = [
         r"TwoOutputs\.pullback does not fit TwoOutputs\.scores",
     ),
 ]
-
-
 test_refusals = refusals((WRONG, (ValueError, UnsupportedProblem)))
 
 

@@ -1,6 +1,5 @@
 """The campaign: exact arithmetic compared with riskmin, and bounds compared with exact arithmetic."""
 
-import json
 import re
 from fractions import Fraction
 from functools import cache
@@ -8,9 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import soak
-from benchmarks.campaign import exact
-from benchmarks.campaign.__main__ import main
 from benchmarks.campaign.check import check, parts
 from benchmarks.campaign.minimum import exact_minimum
 from benchmarks.campaign.problems import MULTI_OUTPUT, NON_DECOMPOSABLE, SINGLE_OUTPUT, draw
@@ -121,29 +117,6 @@ def test_kernel_scores_follow_from_the_coefficients(solver, intercept):
         # rounding of one product, not of hundreds of updates
         rounding = 2e-16 * np.abs(K) @ np.abs(coefficients)
         assert np.all(np.abs(products - K @ coefficients) <= rounding)
-
-
-def test_stopped_campaign_is_resumed(tmp_path, capsys):
-    out = ["--seed", "5", "--out", str(tmp_path / "found.json")]
-    assert main(["--n", "1", *out]) == main(["--n", "2", *out]) == 0
-    assert "1 problems are done" in capsys.readouterr().out
-    state = json.loads((tmp_path / "found.json").read_text())
-    assert state["next"] == 7
-    assert state["counts"]["problems"] == 2
-    assert state["failures"] == []
-
-
-def test_exact_arithmetic_is_exact():
-    """Numbers that cancel in float64 are kept exactly."""
-    with exact.precise():
-        z = exact.number(1e-30, Fraction) + 1 - 1
-        assert exact.single_output_row(rm.Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
-
-
-def test_slope_of_a_leak():
-    steps = list(range(0, 10_000, 50))
-    assert soak.slope(steps, [100 + min(k, 1000) / 10 for k in steps]) == pytest.approx(0.0, abs=1e-9)
-    assert soak.slope(steps, [100 + k / 1000 for k in steps]) == pytest.approx(1.0)
 
 
 def test_every_promise_names_a_test_that_is_there():

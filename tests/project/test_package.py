@@ -1,4 +1,4 @@
-"""The package as a user imports it: light, with declared libraries and documented names."""
+"""The package as a user imports it: light, with requirements that agree and documented names."""
 
 import ast
 import importlib
@@ -8,15 +8,23 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import click
 import pytest
+from benchmarks import footprint
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import riskmin
 from riskmin.cli import main
 
-ROOT = Path(riskmin.__file__).parent
+PACKAGE = Path(riskmin.__file__).parent
+ROOT = PACKAGE.parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 @cache
@@ -31,7 +39,7 @@ def nodes():
         for child in ast.iter_child_nodes(node):
             visit(child, typing)
 
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)), False)
     return found
 
@@ -39,9 +47,8 @@ def nodes():
 # ---------------------------------------------------------------- imports
 def test_every_library_is_declared():
     """Each library is declared as a dependency or in an extra, not only installed as another's dependency."""
-    project = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [name for names in project["optional-dependencies"].values() for name in names]
-    declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
+    extras = [name for names in EXTRAS.values() for name in names]
+    declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in PROJECT["dependencies"] + extras}
     used = set()
     for node in (node for node, typing in nodes() if not typing):
         if isinstance(node, ast.Import):
@@ -98,7 +105,7 @@ def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     commands = capsys.readouterr().out.partition("Commands:")[2].partition("\n\n")[0]
     listed = re.findall(r"^  (\w+)", commands, re.M)
-    modules = {path.stem for path in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")} - {"__init__"}
     found = {
         name
         for module in modules
@@ -170,3 +177,59 @@ def test_documented_parameters_exist():
     with_section = [(node, documented_parameters(node)) for node in documented]
     wrong = {node.name: names - parameters(node) for node, names in with_section if names}
     assert not {name: names for name, names in wrong.items() if names}
+
+
+# ---------------------------------------------------------------- requirements
+def test_the_conda_recipe_has_the_requirements_of_the_package():
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((ROOT / "conda-recipe" / "recipe.yaml").read_text(encoding="utf-8"))
+    python = f"python {PROJECT['requires-python']}"
+    needed = [re.sub(r"([^<>=~! ]+)", r"\1 ", name, count=1) for name in PROJECT["dependencies"]]
+    assert recipe["requirements"]["run"] == [python, *needed]
+    assert python in recipe["requirements"]["host"]
+    assert recipe["build"]["python"]["entry_points"] == [
+        f"{name} = {target}" for name, target in PROJECT["scripts"].items()
+    ]
+    assert recipe["about"]["summary"] == PROJECT["description"]
+
+
+def test_the_classifiers_are_versions_that_the_package_allows():
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert versions[0] == PROJECT["requires-python"].removeprefix(">=")
+    assert all(version in SpecifierSet(PROJECT["requires-python"]) for version in versions)
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert running in versions, f"Python {running} is tested: add its classifier"
+
+
+def test_examples_declare_what_they_need():
+    """A package that riskmin does not require is in the block of script metadata (PEP 723) of an example."""
+    owners, site = packages_distributions(), [*EXTRAS["plot"], *EXTRAS["tables"]]
+    for path in sorted((ROOT / "examples").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        block = re.search(r"^# dependencies = (\[.*\])$", text, re.MULTILINE)
+        declared = ast.literal_eval(block[1]) if block else site if path.parent.name == "gallery" else []
+        allowed = {canonicalize_name(Requirement(one).name) for one in [*PROJECT["dependencies"], *declared]}
+        for node in ast.walk(ast.parse(text)):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"riskmin"}:
+                assert canonicalize_name(owners[name][0]) in allowed, f"{path.name} imports {name}"
+
+
+def test_messages_name_extras_that_exist():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    named = re.findall(r"extra_hint\([\"'](\w+)[\"']", text)
+    assert len(named) >= 8
+    assert set(named) <= set(EXTRAS)
+
+
+def test_the_footprint_counts_every_requirement_once():
+    direct = footprint.requirements("riskmin")
+    assert {"numba", "scipy", "scikit-learn"} <= set(direct)
+    everything = footprint.closure(direct)
+    assert "llvmlite" in everything  # through Numba
+    assert "llvmlite" not in footprint.closure(direct, without="numba")
+    assert footprint.total(everything) > footprint.megabytes("scipy") > 10
+    cpu, text = footprint.cpu_seconds(["-X", "importtime", "-c", "import json"])
+    assert cpu > 0
+    assert "json.decoder" in text
