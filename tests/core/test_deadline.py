@@ -439,3 +439,25 @@ def test_threads_see_a_signal_delivered_to_another_thread():
     """
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, Path(__file__).parents[:2])]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "interrupted\n"
+
+
+@pytest.mark.slow  # as other tests that send signals at any moment
+def test_a_limit_ends_with_its_call_wherever_ctrl_c_strikes():
+    limit, n_stopped = TimeLimit(0.0), 0
+
+    def interrupted(seconds):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            limit.call(int)
+
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for k in range(300):
+            with pytest.raises(KeyboardInterrupt):
+                interrupted(1e-4 + 1e-6 * (k % 50))
+            check()
+            n_stopped += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert n_stopped == 300

@@ -48,11 +48,13 @@ class TimeLimit:
 
     def call(self, f: Callable[..., T], *args: Any) -> T:
         """Call a function under this limit instead of the current one."""
-        token = _limit.set(self)
+        before = current_limit()
         try:
+            # within the block: Ctrl-C strikes right after a call, and this limit must not outlive it
+            _limit.set(self)
             return f(*args)
         finally:
-            _limit.reset(token)
+            _limit.set(before)
 
 
 NEVER = math.inf
