@@ -36,11 +36,12 @@ def memory_limited(max_memory: float | None) -> Iterator[None]:
     if isinstance(max_memory, bool) or not 0 < max_memory < math.inf:
         raise ValueError(f"max_memory={max_memory!r}: give a finite number of megabytes > 0")
     # a context variable: each thread and task has its own limit
-    token = _max_memory.set(float(max_memory))
+    before = _max_memory.get()
     try:
+        _max_memory.set(float(max_memory))
         yield
     finally:
-        _max_memory.reset(token)
+        _max_memory.set(before)
 
 
 def max_bytes() -> int:
