@@ -8,7 +8,6 @@ from benchmarks.campaign import exact
 from benchmarks.campaign.problems import SINGLE_OUTPUT
 
 import riskmin as rm
-from riskmin.losses.conjugate import RowDerivatives
 from riskmin.problem.certificate import balanced, multiplier_cut
 
 each_loss = pytest.mark.parametrize("loss", SINGLE_OUTPUT, ids=repr)
@@ -132,37 +131,3 @@ def test_multipliers_without_bounds_become_balanced_at_once():
     u = balanced(-y, c, loss.conjugate(y))
     # the best constant is the mean: the exact multipliers are its residuals
     np.testing.assert_allclose(u, y.mean() - y, atol=1e-6)
-
-
-def test_curvature_moves_multipliers_as_another_intercept_does():
-    loss, y, c = rm.Logistic(), np.array([1.0, 1.0, -1.0, 1.0]), np.full(4, 0.25)
-    z, b = np.array([0.3, -2.0, 0.5, 1.0]), 1e-4
-    at = [loss.value_grad(z + s, y, np.ones(4))[1] for s in (0.0, b)]
-    h = loss.hessian(z, y, np.ones(4)).diagonal
-    best = at[0] - (c @ at[0]) / (c @ h) * h
-    np.testing.assert_allclose(balanced(at[0], c, loss.conjugate(y), h), best, rtol=1e-14)
-
-
-# ---------------------------------------------------------------- bounds of conjugates
-@pytest.mark.parametrize("loss", [rm.Logistic(), rm.Exponential(), rm.Poisson()], ids=repr)
-def test_derivatives_bound_a_conjugate(loss):
-    for seed in range(DRAWS):
-        rng = np.random.default_rng([seed, 3])
-        conjugate, y, _, c = drawn(loss, seed)
-        z, one = 3 * rng.standard_normal(len(y)), np.ones(len(y))
-        slope, h = loss.value_grad(z, y, one)[1], loss.hessian(z, y, one).diagonal
-        near = RowDerivatives(z, loss.values(z, y), slope, h)
-        for share in (1e-3, 0.5, 3.0):
-            u = slope + share * rng.uniform(-1, 1, len(y)) * h
-            u = np.minimum(np.maximum(u, conjugate.lower), conjugate.upper)
-            (bound, size), true = conjugate.bound(u, near), conjugate.value(u)
-            # the allowance for rounding is 2^-48 of the size
-            assert np.all(bound >= true - 2.0**-49 * size)
-            assert np.all(bound - true <= share**2 * h + 1e-14 * size)
-        score = conjugate.grad(u)
-        inside = np.isfinite(score)
-        with exact.precise():
-            cut = multiplier_cut(c * u, conjugate, u, c, near=near)
-            at = np.where(inside, score, -500.0 * np.sign(u + y))
-            risk = exact.risk(loss, exactly(at, loss), exactly(y, loss), exactly(c, loss), None)
-            assert height(cut.a, cut.b, at, loss) <= risk + exact.number(1e-13, type(risk)) * risk

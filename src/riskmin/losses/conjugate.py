@@ -9,19 +9,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from riskmin.arrays.namespace import largest_exponent, namespace
 from riskmin.core import Array, Hessian
-
-
-class RowDerivatives(NamedTuple):
-    """The scores z of rows, and the loss of each with its first two derivatives there, of weight one."""
-
-    z: Array
-    value: Array
-    slope: Array
-    curvature: Array
 
 
 class Conjugate(ABC):
@@ -39,14 +30,6 @@ class Conjugate(ABC):
     @abstractmethod
     def grad(self, u: Array) -> Array:
         """Return the z that attains the supremum, per row; infinite at the ends where none does."""
-
-    def bound(self, u: Array, near: RowDerivatives | None = None) -> tuple[Array, Array]:
-        """Return an upper bound of l*(u_i) per row, and a bound on the absolute terms that it is the sum of.
-
-        The bound is the conjugate itself, unless the derivatives at scores `near` give one with less work.
-        """
-        value = self.value(u)
-        return value, abs(value) + 2 * self.cancelling(u)
 
     def cancelling(self, u: Array) -> Array:
         """Return a bound on the terms of l*(u_i) that others may cancel, per row."""
@@ -69,31 +52,6 @@ class ClosedFormConjugate(Conjugate):
 
     def grad(self, u: Array) -> Array:
         return self.derivative(u)
-
-
-class EntropyConjugate(ClosedFormConjugate):
-    """Conjugates that are entropies: those of losses that are exponentials of the score, or logistic."""
-
-    def bound(self, u: Array, near: RowDerivatives | None = None) -> tuple[Array, Array]:
-        r"""Return :math:`u z - l(z) + \tfrac12 q^2 (1 + q)\, l''(z)` with :math:`q = |u - l'(z)| / l''(z)`.
-
-        :math:`(1 + t) \log(1 + t) - t \le t^2 (1 + |t|) / 2` for :math:`|t| \le 1` bounds the
-        Kullback-Leibler divergence of rates, and of two probabilities. Rows with q > 1 have the formula.
-        """
-        if near is None:
-            return super().bound(u)
-        xp, h = namespace(u), near.curvature
-        q = xp.abs(u - near.slope) / xp.maximum(h, float(xp.finfo(h.dtype).smallest_normal))
-        excess = 0.5 * q * q * (1 + q) * h
-        product = u * near.z
-        value = product - near.value + excess
-        size = xp.abs(product) + near.value + excess + 2 * self.cancelling(u)
-        # beyond the largest exponent, the loss is continued by its tangent
-        close = (q <= 1) & (xp.abs(near.z) < largest_exponent(u))
-        if bool(xp.all(close)):
-            return value, size
-        far = super().bound(u)
-        return xp.where(close, value, far[0]), xp.where(close, size, far[1])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import (
     ClosedFormConjugate,
     Conjugate,
-    EntropyConjugate,
     IntervalConjugate,
     exp_with_derivative,
     log_or_minus_inf,
@@ -265,7 +264,7 @@ class Exponential(Loss):
     def conjugate(self, y: Array) -> Conjugate:
         """Return a ln a - a for a = -y u >= 0."""
         # with t = -y z: sup_t a t - e^t, attained at t = ln a
-        return EntropyConjugate(
+        return ClosedFormConjugate(
             *margin_bounds(y, math.inf),
             lambda u: xlogx(-y * u) + y * u,
             lambda u: -y * log_or_minus_inf(-y * u),
@@ -320,7 +319,7 @@ class Logistic(Loss):
             a = -y * u
             return -y * (log_or_minus_inf(a) - log_or_minus_inf(1 - a))
 
-        return EntropyConjugate(*margin_bounds(y), lambda u: negative_entropy(-y * u), score)
+        return ClosedFormConjugate(*margin_bounds(y), lambda u: negative_entropy(-y * u), score)
 
     def for_classes(self, k: int) -> Loss:
         """Return the multinomial logistic loss."""

@@ -16,7 +16,6 @@ from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import (
     ClosedFormConjugate,
     Conjugate,
-    EntropyConjugate,
     IntervalConjugate,
     exp_with_derivative,
     log_or_minus_inf,
@@ -316,7 +315,7 @@ class Poisson(Loss):
             return xlogx(m) - m - xlogx(y) + y
 
         unbounded = namespace(y).zeros_like(y) + math.inf
-        return EntropyConjugate(
+        return ClosedFormConjugate(
             -y,
             unbounded,
             value,

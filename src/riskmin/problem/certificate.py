@@ -24,7 +24,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, Evaluation, NDArray
-from riskmin.losses.conjugate import Conjugate, RowDerivatives
+from riskmin.losses.conjugate import Conjugate
 from riskmin.numerics.precision import CUT_ROUNDING, DOT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
 
 if TYPE_CHECKING:
@@ -61,16 +61,14 @@ def lowered_cut(a: Array, offset: float, size: float, u: Array | None = None) ->
     return Cut(a, offset - CUT_ROUNDING * size, u)
 
 
-def multiplier_cut(
-    a: Array, conjugate: Conjugate, u: Array, c: Array, *, z: Array = 0.0, near: RowDerivatives | None = None
-) -> Cut:
+def multiplier_cut(a: Array, conjugate: Conjugate, u: Array, c: Array, *, z: Array = 0.0) -> Cut:
     """The cut of the multipliers u in the domain of the conjugate, with a = X'(c u); it keeps u.
 
     z are scores for which u is nearly optimal: the terms u z, which cancel in the bound, have their rounding.
-    With derivatives `near` some scores, the conjugate may be bounded with less work, see `Conjugate.bound`.
     """
     xp = namespace(u)
-    conjugates, sizes = conjugate.bound(u, near)
+    conjugates = conjugate.value(u)
+    sizes = abs(conjugates) + 2 * conjugate.cancelling(u)
     # rows without weight need no multiplier in the domain
     weighted = c > 0
     offset = -float(c @ xp.where(weighted, conjugates, 0.0 * c))
@@ -78,14 +76,13 @@ def multiplier_cut(
     return lowered_cut(a, offset, size, u)
 
 
-def balanced(u: Array, c: Array, domain: Conjugate | None = None, curvature: Array | None = None) -> Array:
+def balanced(u: Array, c: Array, domain: Conjugate | None = None) -> Array:
     """Multipliers near u with sum_i c_i u_i = 0 up to rounding, so that their cut holds for every intercept.
 
     Those inside their bounds move, in proportion to their distance from the nearer bound: the dual is flat in
-    them at its maximum. A conjugate with a kink at zero has zero as a bound, too. With the second derivatives
-    of the loss, in proportion to these: then they are the multipliers of another intercept, to first order.
-    What is left is removed by scaling the multipliers of the larger sign down, since zero is in every domain;
-    without a domain, that is all.
+    them at its maximum. A conjugate with a kink at zero has zero as a bound, too. What is left is removed by
+    scaling the multipliers of the larger sign down, since zero is in every domain; without a domain, that is
+    all.
     """
     xp = namespace(u)
     for _ in range(MAX_BALANCING_STEPS):
@@ -94,12 +91,11 @@ def balanced(u: Array, c: Array, domain: Conjugate | None = None, curvature: Arr
         excess, size = float(c @ u), float(c @ xp.abs(u))
         if abs(excess) <= INTERCEPT_SLOPE_ROUNDING * size:
             return u
-        direction = _room(u, domain, size) if curvature is None else curvature
+        direction = _room(u, domain, size)
         total = float(c @ direction)
         if not total > 0:
             break
-        t = excess / total
-        t = t if curvature is not None else min(max(t, -MAX_ROOM_SHARE), MAX_ROOM_SHARE)
+        t = min(max(excess / total, -MAX_ROOM_SHARE), MAX_ROOM_SHARE)
         u = xp.minimum(xp.maximum(u - t * direction, domain.lower), domain.upper)
     up, down = float(c @ xp.maximum(u, 0.0 * u)), float(c @ xp.maximum(-u, 0.0 * u))
     if up == down:

@@ -275,13 +275,11 @@ def _in_single_precision(model: Any, objective: Objective, result: Result) -> Re
 def _has_learned(objective: Objective, result: Result, start: NDArray | None) -> bool:
     """Whether a run that started at w = 0, without explicit intercepts, has lowered J by more than half.
 
-    Of classes, a tenth suffices: then w = 0 is not within tol. A run that ended by atol may have lowered what
-    was only rounding.
+    A run that ended by atol may have lowered what was only rounding.
     """
     first, cold = result.trace[0]["value"], start is None and not objective.n_intercepts
-    share = 0.1 if objective.risk.loss is not None and objective.risk.loss.task == "classification" else 0.5
     return bool(
-        cold and result.criterion == "tol" and first - result.value > share * first and np.any(result.w)
+        cold and result.criterion == "tol" and first - result.value > 0.5 * first and np.any(result.w)
     )
 
 
