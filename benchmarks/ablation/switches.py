@@ -105,17 +105,6 @@ def no(*_: Any, **__: Any) -> bool:
     return False
 
 
-class _EveryKink(Counted):
-    """All kinks are sorted."""
-
-    def __call__(self, *args: Any) -> Any:
-        self.calls += len(args[0]) >= 2**15  # fewer kinks are always all sorted
-        return args
-
-
-every_kink = _EveryKink(lambda *args: args)
-
-
 def no_hessian_product(X: Any, d: Any, h: Any) -> None:
     """None: the callers take two products."""
 
@@ -248,9 +237,6 @@ SWITCHES = {
         (Patch("arrays.compressed:Csr", "hessian_product", Counted(no_hessian_product)),),
         (*SMOOTH, *NONSMOOTH),
         sparse=True,
-    ),
-    "midpoint: kinks near the minimum": Switch(
-        (Patch("problem.intercept.solve", "_near_zero_slope", every_kink),), NONSMOOTH
     ),
     "remembered intercepts": Switch(
         (Patch("problem.risk:Risk", "_remember_minimum", Counted(without)),), (*SMOOTH, *NONSMOOTH)

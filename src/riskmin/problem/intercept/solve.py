@@ -116,8 +116,7 @@ def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[floa
     if rows.epsilon:
         kinks = np.concatenate([kinks - rows.epsilon, kinks + rows.epsilon])
         jumps = np.concatenate([-c * rows.lower, c * rows.upper])
-    kinks, jumps, slope = _near_zero_slope(kinks, jumps, float(c @ rows.lower))
-    order = np.argsort(kinks)
+    order, slope = np.argsort(kinks), float(c @ rows.lower)
     # the slope of the risk beyond each kink
     slopes = slope + np.cumsum(jumps[order])
     left, right = (int(np.argmax(slopes > end)) for end in (-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE))
@@ -126,22 +125,6 @@ def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[floa
     elif not slope < -CONSTANT_RISK_SLOPE:
         left = right
     return float(kinks[order[left]]), float(kinks[order[right]])
-
-
-def _near_zero_slope(kinks: NDArray, jumps: NDArray, slope: float) -> tuple[NDArray, NDArray, float]:
-    """Of many kinks those where the slope may be zero, as a sample shows, and the slope before them."""
-    step = len(kinks) // 2**12
-    if step < 8:
-        return kinks, jumps, slope
-    sampled, share = np.sort(kinks[::step]), -slope / float(jumps.sum())
-    # kinks of similar weights: 10 % of them on both sides of where the slope is about zero
-    first, last = (int(len(sampled) * min(max(share + side, 0.0), 1.0)) for side in (-0.1, 0.1))
-    before, inside = kinks < sampled[first], kinks <= sampled[min(last, len(sampled) - 1)]
-    start, end = slope + float(jumps[before].sum()), slope + float(jumps[inside].sum())
-    if not start < -CONSTANT_RISK_SLOPE < CONSTANT_RISK_SLOPE < end:
-        return kinks, jumps, slope
-    inside &= ~before
-    return kinks[inside], jumps[inside], start
 
 
 def refine_intercept(
