@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python -m benchmarks.ablation --data FOLDER --data UNSEEN [--switch NAME ...]
         [--fits 12] [--limit 4] [--budget 60] [--tables 80] [--seed 0] [--lines FILE]
 
-A mechanism is measured on its own fits: those of its losses, in random order, raw tables and sets in turn, on
-which the switch changes the result. Runs with the mechanism and without it alternate in one process, and the
-least CPU time of each counts. The ratio is that without the mechanism to that with it: above 1, it pays. A
-fit is proved by the mechanism alone if it is certified within the limit only with it.
+A mechanism is measured on its own fits: those of its losses, in random order, raw tables, sets and shapes in
+turn, on which the switch changes the result. Runs with the mechanism and without it alternate in one process,
+and the least CPU time of each counts. The ratio is that without the mechanism to that with it: above 1, it
+pays. A fit is proved by the mechanism alone if it is certified within the limit only with it.
 
 A mechanism stays if its median ratio is 1.15 or more, or if it proves fits that are not proved without it.
 """
@@ -25,7 +25,8 @@ from benchmarks.harness.machine import set_threads
 
 set_threads(1)  # before NumPy is imported
 
-from benchmarks.ablation.problems import Fit, of_sets, of_tables  # noqa: E402
+import riskmin as rm  # noqa: E402
+from benchmarks.ablation.problems import Fit, of_sets, of_shapes, of_tables  # noqa: E402
 from benchmarks.ablation.switches import SWITCHES, Switch, counted_calls, switched_off  # noqa: E402
 from benchmarks.auto import CPU, run_to_proof  # noqa: E402
 from benchmarks.harness.script import print_head, script_parser  # noqa: E402
@@ -59,6 +60,16 @@ def run(fit: Fit, limit: float) -> Run:
     )
 
 
+def selects_others(fit: Fit, switch: Switch) -> bool:
+    """Whether `Auto` has other solvers for the fit without the mechanism."""
+    X, y = fit.read()
+    risk = rm.linear_risk(X, y, fit.loss, executor=rm.Serial, fit_intercept=fit.intercept)
+    obj = rm.Objective(risk, fit.reg, fit.strength(X, y))
+    before = repr(rm.Auto().with_fallbacks(obj, fit.tol)[0])
+    with switched_off(switch):
+        return repr(rm.Auto().with_fallbacks(obj, fit.tol)[0]) != before
+
+
 class Ablation:
     """The runs of all switches; those with every mechanism are shared."""
 
@@ -79,6 +90,8 @@ class Ablation:
     def _cell(self, fit: Fit, switch: Switch) -> dict[str, Any] | None:
         """Both least times and proofs; None if the fit does not use the mechanism, or nothing proves it."""
         limit = self.args.limit
+        if switch.selects and not selects_others(fit, switch):
+            return None
         if fit.name not in self.first:
             self.first[fit.name] = run(fit, limit)
         first = self.first[fit.name]
@@ -141,7 +154,12 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     args = parsed()
-    sources = [list(of_tables(args.tables, args.seed)), list(of_sets(tuple(args.data), args.seed))]
+    folders = tuple(args.data)
+    sources = [
+        list(of_tables(args.tables, args.seed)),
+        list(of_sets(folders, args.seed)),
+        list(of_shapes(folders)),
+    ]
     ablation = Ablation(
         in_turn(*(sorted(one, key=lambda fit: fit.order(args.seed)) for one in sources)), args
     )

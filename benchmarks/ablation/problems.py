@@ -1,18 +1,19 @@
-"""The fits: raw tables and the sets of the other benchmarks, each with every loss that its labels allow.
+"""The fits: raw tables, sets of the other benchmarks and synthetic shapes, with every loss for their labels.
 
 The lam, the tolerance and the intercept of a set are drawn by a hash of its name and the loss; those of a raw
-table are the defaults of the estimators.
+table are the defaults of the estimators; a shape has all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
@@ -21,12 +22,14 @@ from benchmarks.harness.tasks import TASKS, Task
 from benchmarks.tables.fits import loss_and_labels, losses
 from benchmarks.tables.sources import sample, tables
 from benchmarks.tables.table import Table
+from riskmin.data import load
 
 LEFT_OUT = ("kdd99", "covtype", "poisson_fremtpl2", "dense", "ill", "dense numbers", "power law", "noisy")
 """Synthetic sets, and those that take longer to read than to fit."""
 LAM, TOL = 1e-4, 1e-3
 """Defaults of the estimators."""
 TOLS = (1e-3, 1e-6)
+F1 = Task("f1", rm.FBeta(), None, "signs", lams=(1e-3, 1e-4))
 WITHOUT_L1 = ("roc_area", "prbep", "f1", "squared", "logistic")
 """Losses of lists, and those that are tasks of their own with L1."""
 
@@ -70,25 +73,30 @@ def of_sets(folders: tuple[Path, ...], seed: int) -> Iterator[Fit]:
             if task.labels == one.labels or (task.labels == "numbers" and one.labels == "counts"):
                 yield from _drawn(name, task, folders, seed)
         if one.labels == "signs":
-            yield from _drawn(name, Task("f1", rm.FBeta(), None, "signs", lams=(1e-3, 1e-4)), folders, seed)
+            yield from _drawn(name, F1, folders, seed)
 
 
 def _drawn(name: str, task: Any, folders: tuple[Path, ...], seed: int) -> Iterator[Fit]:
     draw = int.from_bytes(sha256(f"{seed} {name} {task.name}".encode()).digest()[:6], "big")
     draw, lam = divmod(draw, len(task.lams))
     draw, tol = divmod(draw, len(TOLS))
-    takes_intercept = task.takes_intercept and task.name != "f1"
-    intercept = takes_intercept and bool(draw % 2 or task.labels == "counts")
+    intercept = _takes_intercept(task) and bool(draw % 2 or task.labels == "counts")
+    yield from _fits(name, lambda: rows_of(name, folders), task, task.lams[lam], TOLS[tol], intercept)
+
+
+def _takes_intercept(task: Any) -> bool:
+    return bool(task.takes_intercept and task.name != "f1")
+
+
+def _fits(name: str, read: Any, task: Any, lam: float, tol: float, intercept: bool) -> Iterator[Fit]:
+    """A task on some rows, and the same loss with L1."""
     task = task.with_intercept() if intercept else task
 
-    def read() -> tuple[Any, Any]:
-        return rows_of(name, folders)
-
     def strength(X: Any, y: Any) -> float:
-        return float(task.strength(X, y, task.lams[lam]))
+        return float(task.strength(X, y, lam))
 
     label = "logistic l1" if task.name == "l1_logistic" else task.name
-    common = (task.loss, task.reg, strength, intercept, TOLS[tol])
+    common = (task.loss, task.reg, strength, intercept, tol)
     yield Fit(name, label, read, *common)
     if task.slope is None and task.name not in WITHOUT_L1:
         yield Fit(name, f"{task.name} l1", read, task.loss, rm.L1(), *common[2:])
@@ -124,3 +132,72 @@ def _of_table(table: Table, name: str, loss: Any, y: Any) -> Iterator[Fit]:
     for reg in (rm.L2(),) if is_list else (rm.L2(), rm.L1()):
         task = name if isinstance(reg, rm.L2) else {"squared": "lasso"}.get(name, f"{name} l1")
         yield Fit(table.name, task, lambda: rows, loss, reg, lambda X, y: LAM, not is_list, TOL)
+
+
+# ---------------------------------------------------------------- shapes
+def words(n: int, p: int, labels: str, k: int = 2, entries: int = 40) -> tuple[Any, Any]:
+    """Synthetic text: columns by a power law, rows of norm one, scores of a few columns with noise."""
+    rng = np.random.default_rng(n + p + k)
+    columns = (p * rng.random((n, entries)) ** 3).astype(np.int32)
+    rows = np.repeat(np.arange(n, dtype=np.int32), entries)
+    X = sp.csr_array((np.abs(rng.standard_normal(n * entries)), (rows, columns.ravel())), shape=(n, p))
+    X = sp.csr_array(sp.diags_array(1 / np.sqrt(X.multiply(X).sum(axis=1))) @ X)
+    return X, _labels(X @ (rng.standard_normal((p, k)) * (rng.random((p, 1)) < 0.2)), labels, rng)
+
+
+def correlated(n: int, p: int, labels: str, k: int = 2) -> tuple[Any, Any]:
+    """Synthetic dense rows, whose columns share some factors."""
+    rng = np.random.default_rng(n + p + k)
+    X = rng.standard_normal((n, p)) + rng.standard_normal((n, 5)) @ rng.standard_normal((5, p))
+    X = (X - X.mean(0)) / X.std(0)
+    return X, _labels(X @ rng.standard_normal((p, k)) / np.sqrt(p), labels, rng)
+
+
+def _labels(z: Any, labels: str, rng: Any) -> Any:
+    z = z + 0.7 * z.std() * rng.standard_normal(z.shape)
+    if labels == "classes":
+        return np.unique(z.argmax(axis=1), return_inverse=True)[1].astype(float)
+    return (
+        np.where(z[:, 0] > np.quantile(z[:, 0], 0.7), 1.0, -1.0) if labels == "signs" else z[:, 0] / z.std()
+    )
+
+
+def news(folders: tuple[Path, ...], n: int) -> tuple[Any, Any]:
+    """The first rows of the 20 newsgroups, with 20 classes."""
+    for folder in folders:
+        if (path := folder / "news20mc.train.svm.xz").exists():
+            X, y, *_ = load(path)
+            X = sp.csr_array(X, dtype=float)[:n]
+            X = sp.csr_array(sp.diags_array(1 / np.sqrt(X.multiply(X).sum(axis=1))) @ X)
+            return X, np.unique(y[:n], return_inverse=True)[1].astype(float)
+    return None, None
+
+
+def shapes(folders: tuple[Path, ...]) -> Iterator[tuple[str, str, Callable[[], tuple[Any, Any]]]]:
+    """Sizes for which mechanisms were written and of which the sets have few; synthetic ones say so."""
+    yield "news20, 20 classes, 1500 rows", "classes", lambda: news(folders, 1500)
+    yield "news20, 20 classes, 5000 rows", "classes", lambda: news(folders, 5000)
+    for n, p, k in ((3000, 2000, 5), (2000, 8000, 8), (1500, 300, 4), (600, 5000, 12)):
+        yield f"synthetic words {n} x {p}, {k} classes", "classes", partial(words, n, p, "classes", k)
+    for n, p, k in ((60, 1500, 4), (120, 600, 3), (400, 40, 8), (1500, 120, 10), (3000, 30, 5)):
+        yield f"synthetic dense {n} x {p}, {k} classes", "classes", partial(correlated, n, p, "classes", k)
+    for n, p in ((1000, 60), (4000, 100), (3000, 20000), (8000, 3000), (1500, 60000), (20000, 400)):
+        yield f"synthetic words {n} x {p}", "signs", partial(words, n, p, "signs")
+    for n, p in ((100, 3000), (300, 10), (200, 600), (1500, 1500), (5000, 40), (20000, 20)):
+        yield f"synthetic dense {n} x {p}", "signs", partial(correlated, n, p, "signs")
+    for n, p in ((100, 3000), (300, 10), (60, 500), (500, 2000), (5000, 40)):
+        yield f"synthetic dense {n} x {p}, numbers", "numbers", partial(correlated, n, p, "numbers")
+    for n, p in ((2000, 6000), (5000, 500)):
+        yield f"synthetic words {n} x {p}, numbers", "numbers", partial(words, n, p, "numbers")
+
+
+def of_shapes(folders: tuple[Path, ...]) -> Iterator[Fit]:
+    """Each shape with all of its losses, lam and intercepts."""
+    for name, labels, rows in shapes(folders):
+        read = cache(rows)
+        for task in (*TASKS.values(), F1):
+            if task.labels != labels:
+                continue
+            for place, lam in enumerate(task.lams):
+                for intercept in (False, True) if _takes_intercept(task) else (False,):
+                    yield from _fits(f"{name}, {lam:g}", read, task, lam, TOLS[place % 2], intercept)

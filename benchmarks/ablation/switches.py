@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from riskmin.solvers import auto
+
 SMOOTH = ("logistic", "squared_hinge", "squared", "huber", "poisson")
 NONSMOOTH = ("hinge", "absolute", "quantile", "epsilon_insensitive")
 CLASSES = ("softmax", "multiclass_hinge")
@@ -43,6 +45,8 @@ class Switch(NamedTuple):
     patches: tuple[Patch, ...]
     tasks: tuple[str, ...]
     sparse: bool | None = None
+    selects: bool = False
+    """Whether it is for fits alone for which `Auto` selects other solvers without it."""
 
 
 @dataclass
@@ -113,10 +117,26 @@ def cost(name: str, value: float) -> Patch:
     return Patch("solvers.costs:COSTS", name, value)
 
 
-NEWTON, DUAL, CD = "solvers.newton.", "solvers.dual.", "solvers.coordinate."
+def rule(part: str, *tasks: str, sparse: bool | None = None) -> Switch:
+    """`Auto` without the rules whose description has this part: a later one applies."""
+    groups = tuple(
+        group._replace(rules=tuple(one for one in group.rules if part not in one.problem))
+        for group in auto.GROUPS
+    )
+    assert groups != auto.GROUPS, part
+    return Switch((Patch("solvers.auto", "GROUPS", groups),), tasks, sparse, selects=True)
+
+
+def fallback(part: str, *tasks: str) -> Switch:
+    """`Auto` without a rule for the solvers that continue."""
+    rules = tuple(one for one in auto.FALLBACK_RULES if part not in one.problem)
+    assert rules != auto.FALLBACK_RULES, part
+    return Switch((Patch("solvers.auto", "FALLBACK_RULES", rules),), tasks, selects=True)
+
+
+NEWTON, CD = "solvers.newton.", "solvers.coordinate."
 REUSE, SYSTEM = NEWTON + "hessian_reuse:ReusedHessian", NEWTON + "linear_system:"
 SOFTMAX = NEWTON + "multi_output.softmax:SoftmaxProblem"
-MULTICLASS = DUAL + "multiclass:MulticlassAscent"
 FACTS = "solvers.facts:Facts"
 
 SWITCHES = {
@@ -163,21 +183,16 @@ SWITCHES = {
     "Newton: softmax row span": Switch(
         (Patch(NEWTON + "multi_output.row_span:RowSpan", "of", NONE),), ("softmax",)
     ),
-    # ------------------------------------------------------------ dual ascent
-    "dual: annealed lam": Switch((Patch(MULTICLASS, "_anneal_lam", without),), ("multiclass_hinge",)),
-    "dual: climbed faces": Switch(
-        (Patch(MULTICLASS, "CLIMB_AFTER_EPOCHS", math.inf),), ("multiclass_hinge",)
-    ),
     # ------------------------------------------------------------ coordinate descent
     "L1: active set": Switch((Patch(CD + "quadratic_model", "active_set_search", no),), L1),
     "L1: predicted slopes": Switch(
         (Patch(CD + "subproblem:CoordinateProblem", "predicted_slopes", without),), L1
     ),
-    "L1: CG on nonzero weights": Switch(
-        (Patch(CD + "scaled_columns:ScaledColumns", "MAX_FREE_SOLVES", 0),), L1, sparse=True
+    "L1: step of nonzero weights": Switch(
+        (Patch(CD + "scaled_columns:ScaledColumns", "MAX_CONJUGATE_GRADIENTS", 0),), L1, sparse=True
     ),
-    "L1: Gram matrix of CSR at once": Switch(
-        (Patch(CD + "columns:SparseColumns", "_forms_gram_at_once", no),), L1, sparse=True
+    "L1: larger Gram matrices after slow models": Switch(
+        (Patch(CD + "columns:SparseColumns", "SLOW_GRAM_MAX_CYCLES", 18),), L1, sparse=True
     ),
     # ------------------------------------------------------------ interior points, bundles, other forms
     "interior point, L1": Switch((Patch(FACTS, "interior_point", False),), (*NONSMOOTH_L1, *L1)),
@@ -206,19 +221,31 @@ SWITCHES = {
     "Auto: preconditioning": Switch(
         (Patch("driver.loop", "preconditioner", without),), (*SMOOTH, *NONSMOOTH, *CLASSES, *L1)
     ),
+    "rule: wide sparse X, dual for smooth losses": rule("a quadratic conjugate, not", *SMOOTH, sparse=True),
+    "rule: interior point, several outputs": rule("at most 500 weights, few rows", *CLASSES_L1),
+    "rule: Newton for several nonsmooth outputs": rule("`L2`, local dense X, few weights", *CLASSES),
+    "rule: few sparse columns": rule("sparse X of few columns", *NONSMOOTH, sparse=True),
+    "rule: large lam, L-BFGS for pairs": rule("1000 rows or more, large lam", *LISTS),
+    "rule: large lam, Bundle for pairs": rule("the same with fewer rows", *LISTS),
+    "rule: few pairs": rule("fewer rows than columns, at most 2^17 pairs", *LISTS),
+    "rule: wide X, smoothing for pairs": rule("more than 2500 features", *LISTS),
+    "fallback: interior point": fallback("a quadratic conjugate or second derivatives", *L1, *NONSMOOTH_L1),
+    "fallback: L-BFGS": fallback("a smooth loss and regularizer", *SMOOTH, "softmax"),
+    "fallback: OWL-QN": fallback("a smooth loss, `L1`", *L1),
+    "fallback: Newton, nonsmooth outputs": fallback("several outputs, a nonsmooth", *CLASSES),
+    "fallback: Newton, smooth outputs": fallback("several outputs, a smooth", *CLASSES),
+    "fallback: pairs": fallback("`PairwiseHinge`", *LISTS),
+    "fallback: tables": fallback("`FBeta`", *LISTS),
+    "fallback: smoothing": fallback("a nonsmooth loss of a linear", *NONSMOOTH, *LISTS, *CLASSES),
     "Auto: small systems": Switch((Patch(FACTS, "small_system", FALSE),), ("absolute", "huber")),
     "Auto: wide products": Switch(
         (cost("newton_max_wide_products", math.inf),), ("squared_hinge", "softmax")
     ),
     "Auto: few sparse columns": Switch((cost("slow_dual_row_norm_ratio", math.inf),), NONSMOOTH, sparse=True),
-    "Auto: large lam, dense": Switch(
-        (cost("hard_row_norm_ratio", 0.0),), (*NONSMOOTH, "multiclass_hinge"), sparse=False
-    ),
-    "Auto: slow intercepts": Switch((cost("intercept_row_norm_ratio", math.inf),), ("multiclass_hinge",)),
     "Auto: rows of pairs for L-BFGS": Switch((cost("lbfgs_min_rows_of_pairs", 0),), ("roc_area",)),
     "Auto: large lam, pairs": Switch((cost("bundle_max_slope_ratio", 0.0),), ("roc_area",)),
     "Auto: 800 rows per column": Switch((Patch(FACTS, "long", FALSE),), NONSMOOTH),
-    "Auto: small sparse X": Switch((Patch(FACTS, "profiled", FALSE),), NONSMOOTH, sparse=True),
+    "rule: small sparse X": rule("sparse X of at most 2^17 entries", *NONSMOOTH, sparse=True),
     "Auto: weights with intercepts": Switch(
         (cost("newton_max_weights_with_intercepts", 1000),), ("multiclass_hinge",), sparse=False
     ),
@@ -228,11 +255,6 @@ SWITCHES = {
         sparse=True,
     ),
     # ------------------------------------------------------------ memory
-    "transpose beside wide X": Switch(
-        (Patch("problem.linear_risk", "TRANSPOSE_FROM_COLUMNS", math.inf),),
-        (*SMOOTH, *NONSMOOTH),
-        sparse=True,
-    ),
     "products with the Hessian in one read": Switch(
         (Patch("arrays.compressed:Csr", "hessian_product", Counted(no_hessian_product)),),
         (*SMOOTH, *NONSMOOTH),

@@ -97,19 +97,19 @@ def _fit(report: Report, name: str, objective: Objective, solver: Any, tol: floa
         _refusal(report, name, error)
         return None
     report.fits += 1
-    w, b = parts(report.problem, objective, result.w)
+    w, b = parts(report.problem, objective, result.w, result.intercept)
     if not (np.all(np.isfinite(w)) and math.isfinite(result.value) and math.isfinite(result.lower)):
         report.fail("not finite", name, f"value {result.value}, lower {result.lower}")
         return None
     return SolverResult(name, result, report.problem.value(w, b), w, b)
 
 
-def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
-    """The weights (or the coefficients of a kernel expansion) and the intercepts."""
+def parts(problem: Problem, objective: Objective, w: Any, b: Any = None) -> tuple[Any, Any]:
+    """The weights (or the coefficients of a kernel expansion) and the intercepts: b, or the best ones."""
     k, risk = objective.n_intercepts, objective.risk
     if k:
         return w[:-k], w[-k:]
-    b = risk.best_intercept(w)
+    b = risk.best_intercept(w) if b is None else b
     return (coefficients(w) if problem.kernel else w), b
 
 

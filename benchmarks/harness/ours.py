@@ -89,14 +89,12 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
         return None
     last = Clock()
     # as the driver evaluates the last point
-    obj.value_near(result.w, near) if risk.value_is_cheaper(near) else obj(result.w, near)
+    obj.at_best_intercept(result.w, near)
     settle = last.read()
     n_outputs = task.columns(y)
     # the intercepts of classes are entries of w
     inside = n_outputs if task.intercept and n_outputs > 1 else 0
-    w, b = (
-        np.split(result.w, [len(result.w) - inside]) if inside else (result.w, risk.best_intercept(result.w))
-    )
+    w, b = np.split(result.w, [len(result.w) - inside]) if inside else (result.w, result.intercept)
     return Run(result, (w, b), points, setup, settle)
 
 

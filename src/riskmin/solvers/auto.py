@@ -87,22 +87,6 @@ SMOOTH_RULES = (
         "{loss} is smooth, and has second derivatives",
     ),
     Rule(
-        "exact dual steps (sparse X: a quadratic conjugate), not `Squared`, nor `Huber` on at most 128 dense "
-        "rows, `L2`, local X of fewer rows than columns, above 2^17 entries",
-        # of a constant curvature, a single linear system: conjugate gradients
-        lambda f: (
-            not f.risk.loss.constant_curvature
-            and f.local
-            and (f.interval_conjugate or not f.sparse)
-            and f.wider_than_long
-            and f.n_entries > COSTS.newton_small_entries
-            and f.exact_steps
-            and not f.small_system
-        ),
-        DUAL_THEN_NEWTON,
-        "{loss} is smooth, X is wider than long",
-    ),
-    Rule(
         "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
         lambda f: (
             not f.risk.loss.constant_curvature
@@ -116,16 +100,11 @@ SMOOTH_RULES = (
         "{loss} is smooth, X is wide",
     ),
     Rule(
-        "finite second derivatives, `L2` or `Quadratic`, local rows",
-        lambda f: f.finite_curvature and f.quadratic and f.local,
+        "finite second derivatives, `L2` or `Quadratic`, local rows, or at most 2^25 remote ones with 2500 "
+        "features",
+        lambda f: f.finite_curvature and f.quadratic and (f.local or f.newton_remote),
         NEWTON,
         "{loss} is smooth, and has second derivatives",
-    ),
-    Rule(
-        "the same, at most 2^25 remote rows and 2500 features",
-        lambda f: f.finite_curvature and f.quadratic and f.newton_remote,
-        NEWTON,
-        "{loss} is smooth, has second derivatives, and X is remote",
     ),
     Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Lbfgs(), "{loss} is smooth"),
     Rule(
@@ -198,15 +177,7 @@ INTERVAL_RULES = (
         DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is wider than long",
     ),
-    Rule(
-        "dense X that is not small, large lam, `L2`",
-        lambda f: (
-            not f.sparse and f.l2 and not f.newton_small and f.row_norm_ratio <= COSTS.hard_row_norm_ratio
-        ),
-        DUAL_THEN_NEWTON,
-        "{loss} is not smooth, and lam is large",
-    ),
-    Rule("other dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
+    Rule("dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
     Rule(
         "sparse X of at most 2^17 entries, zeros included, and 128 columns, with an intercept",
         # few kernels, so that a first fit compiles little

@@ -23,8 +23,6 @@ class CostModel:
     """Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
     smooth_newton_passes_per_digit: float = 20.0
     """The same for smooth losses on sparse X."""
-    newton_small_entries: int = 2**17
-    """Entries of X up to which Newton's method takes milliseconds for smooth losses, to many digits."""
     newton_max_remote_rows: int = 2**25
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
     newton_max_rows: int = 128
@@ -39,7 +37,7 @@ class CostModel:
     newton_max_weights_with_intercepts: int = 2000
     """The same with explicit intercepts, which dual ascent approaches slowly."""
     hard_row_norm_ratio: float = 2.0
-    """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss, or dense X."""
+    """Mean |x_i|^2 / (n lam) from which dual ascent needs many epochs for a multiclass loss."""
     slow_dual_row_norm_ratio: float = 50.0
     """Mean |x_i|^2 / (n lam) from which Newton's method is faster than dual ascent on few sparse columns."""
     factorization_passes: float = 100.0

@@ -5,7 +5,7 @@ Each kernel minimizes, over the w_j of the given columns, a quadratic function o
     sum_j absolute_j |w_j| + square_j w_j^2 / 2   for lower_j <= w_j <= upper_j,
 
 one coordinate at a time. The rows of `terms` are absolute, square, lower and upper. Sparse columns are given
-by start, stop, rows and values: column j has the entries start[j] to stop[j] of rows and values. Sums are in
+by ends, rows and values: column j has the entries ends[j] to ends[j + 1] of rows and values. Sums are in
 float64, also for float32 data.
 """
 
@@ -62,25 +62,24 @@ def count(indices: Any, out: Any) -> None:
 
 @njit()
 def copy_csr_columns(
-    indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, ends: Any, rows: Any, values: Any
+    indptr: Any, indices: Any, data: Any, first: int, last: int, next_free: Any, rows: Any, values: Any
 ) -> None:  # fmt: skip
-    """Copy columns out of a range of rows of a CSR matrix: column j goes to slot place[j], if that is >= 0.
+    """Copy a range of rows of a CSR matrix into columns.
 
-    ends[s] is where the next entry of slot s goes in rows and values; the ranges of rows are passed in order.
+    next_free[j] is where the next entry of column j goes in rows and values; ranges are passed in order.
     """
     for i in range(np.uintp(first), np.uintp(last)):
         for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + ONE])):
-            slot = place[indices[k]]
-            if slot >= 0:
-                rows[ends[slot]] = i
-                values[ends[slot]] = data[k]
-                ends[slot] += 1
+            j = indices[k]
+            rows[next_free[j]] = i
+            values[next_free[j]] = data[k]
+            next_free[j] += 1
 
 
 @njit(fastmath={"contract"})
 def scale_columns(
-    start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
-    h: Any, g: Any, place: int,
+    ends: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any, h: Any,
+    g: Any, place: int,
 ) -> int:  # fmt: skip
     """Copy the entries of the columns, times the scale of their rows, to out[place:], column by column.
 
@@ -90,7 +89,7 @@ def scale_columns(
     position = np.uintp(place)
     for k in range(len(columns)):
         begin[k], s, t = position, 0.0, 0.0
-        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+        for e in range(np.uintp(ends[columns[k]]), np.uintp(ends[columns[k] + 1])):
             out[position] = scale[rows[e]] * values[e]
             # the rounded value (out may be float32), so that h and g fit the stored column
             v = out[position]
@@ -101,22 +100,12 @@ def scale_columns(
     return int(position)
 
 
-@njit(fastmath={"contract"})
-def sparse_pullback(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
-    """Compute out = X' r over the columns."""
-    for k in range(len(columns)):
-        s = 0.0
-        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            s += r[rows[e]] * values[e]
-        out[k] = s
-
-
 @njit()
-def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w: Any, z: Any) -> None:
+def sparse_scores(ends: Any, rows: Any, values: Any, columns: Any, w: Any, z: Any) -> None:
     """Compute z += X w over the columns."""
     for k in range(len(columns)):
         if w[k] != 0.0:
-            for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            for e in range(np.uintp(ends[columns[k]]), np.uintp(ends[columns[k] + 1])):
                 z[rows[e]] += w[k] * values[e]
 
 
@@ -142,7 +131,7 @@ def _dot(values: Any, rows: Any, r: Any, position: Any, first: Any, n: Any) -> f
 
 @njit(fastmath={"contract"})
 def sparse_epochs(
-    start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
+    ends: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
     terms: Any, offset: Any, shift: Any, tol: float, epochs: int, active: Any, state: Any, max_entries: int,
 ) -> bool:  # fmt: skip
     """Cycle over the columns until no slope met was larger than tol in a full cycle, or for `epochs` cycles.
@@ -170,8 +159,8 @@ def sparse_epochs(
     while epoch < epochs and not done:
         while k < len(columns) and entries_left > 0:
             if full or active[k]:
-                first, position = np.uintp(start[columns[k]]), np.uintp(begin[k])
-                n = np.uintp(stop[columns[k]]) - first
+                first, position = np.uintp(ends[columns[k]]), np.uintp(begin[k])
+                n = np.uintp(ends[columns[k] + 1]) - first
                 entries_left -= int(n) + 1
                 # slope of the smooth part in w_k; then the exact minimizer
                 g = _dot(values, rows, r, position, first, n) + offset[k]
@@ -214,71 +203,21 @@ def sparse_epochs(
 
 
 @njit()
-def add_columns(
-    start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, step: Any, out: Any
-) -> None:
+def add_columns(ends: Any, rows: Any, columns: Any, begin: Any, values: Any, step: Any, out: Any) -> None:
     """Compute out += (scaled columns) @ step."""
     for k in range(len(columns)):
-        first, position = np.uintp(start[columns[k]]), np.uintp(begin[k])
+        first, position = np.uintp(ends[columns[k]]), np.uintp(begin[k])
         if step[k] != 0.0:
-            for e in range(np.uintp(stop[columns[k]]) - first):
+            for e in range(np.uintp(ends[columns[k] + 1]) - first):
                 out[rows[first + e]] += step[k] * values[position + e]
 
 
 @njit(fastmath={"contract"})
-def scaled_pullback(
-    start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, out: Any
-) -> None:
+def scaled_pullback(ends: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, out: Any) -> None:
     """Compute out = (scaled columns)' r."""
     for k in range(len(columns)):
-        first = np.uintp(start[columns[k]])
-        out[k] = _dot(values, rows, r, np.uintp(begin[k]), first, np.uintp(stop[columns[k]]) - first)
-
-
-@njit()
-def count_row_entries(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
-    """Add to out[i] the number of entries of the columns in row i."""
-    for k in range(len(columns)):
-        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            out[rows[e]] += 1
-
-
-@njit()
-def transpose_columns(
-    start: Any, stop: Any, rows: Any, values: Any, columns: Any, first: int, ends: Any, which: Any, value: Any
-) -> None:
-    """Transpose columns into rows: entry (i, k) goes to position ends[i] of `which` and `value`.
-
-    which receives first + k, the number of the column, and value the entry. ends holds where each row begins,
-    and afterwards where it ends.
-    """
-    for k in range(len(columns)):
-        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            i = rows[e]
-            which[ends[i]], value[ends[i]] = first + k, values[e]
-            ends[i] += 1
-
-
-@njit(fastmath={"contract"})
-def sparse_gram(
-    which: Any, value: Any, ends: Any, d: Any, start_row: int, stop_row: int, first: int, G: Any
-) -> None:
-    """Add sum_i d_i x_i x_i' over a range of rows to G: its rows from `first` on, up to the diagonal.
-
-    Row i has the columns which[begin:ends[i]] and the entries value[begin:ends[i]].
-    """
-    # the row before ends where this one begins
-    begin = ends[start_row - 1] if start_row else 0
-    for i in range(start_row, stop_row):
-        # the columns of a row are sorted: those from `first` on come last
-        for a in range(ends[i] - 1, begin - 1, -1):
-            j = which[a]
-            if j < first:
-                break
-            v = d[i] * value[a]
-            for b in range(begin, a + 1):
-                G[j, which[b]] += v * value[b]
-        begin = ends[i]
+        first = np.uintp(ends[columns[k]])
+        out[k] = _dot(values, rows, r, np.uintp(begin[k]), first, np.uintp(ends[columns[k] + 1]) - first)
 
 
 @njit(fastmath={"contract"})

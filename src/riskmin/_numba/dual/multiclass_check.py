@@ -1,4 +1,4 @@
-"""Passes over all rows between sweeps of multiclass dual ascent: checks, line evaluations, face tangents."""
+"""Passes over all rows between sweeps of multiclass dual ascent: checks and evaluations along lines."""
 
 from __future__ import annotations
 
@@ -96,23 +96,3 @@ def max_margin_along_line(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -
         value += c[i] * top
         slope += c[i] * (D[i, best] - D[i, y_i])
     return value, slope
-
-
-# ---------------------------------------------------------------- faces of simplices
-@njit()
-def project_to_face(S: Any, beta: Any, scale: Any) -> None:
-    """Project each row of S onto the face's tangent space, times a scale, in place.
-
-    Subtracts the mean over the classes with beta > 0; the other classes become 0.
-    """
-    k = np.uintp(S.shape[1])
-    for i in range(np.uintp(len(S))):
-        total, count = 0.0, 0
-        for j in range(k):
-            if beta[i, j] > 0.0:
-                total += S[i, j]
-                count += 1
-        # moves within the face keep the sum of the multipliers
-        mean = total / max(count, 1)
-        for j in range(k):
-            S[i, j] = scale[i] * (S[i, j] - mean) if beta[i, j] > 0.0 else 0.0

@@ -9,28 +9,27 @@ squares, and is updated along with w.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.deadline import check
-from riskmin.numerics.linear_systems import shifted_cholesky
 
 ACTIVE_SET_BATCH, ACTIVE_SET_STEPS_PER_CALL = 32, 20
 """Coordinates that enter an active set at once, and steps between two checks of the deadline."""
+GRAM_ROUNDING = 1e-11
+"""A bound on the rounding of G, relative to its diagonal."""
 ACTIVE_SET_WORK = 200
 """Multiplications per entry of G after which cycles are tried: so many of these take as long."""
 
 
 def active_set_search(
-    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int, rounding: float = 1e-11
+    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float, max_active: int
 ) -> bool:
     """Minimize a model on its Gram matrix, in place, by an active set of w_j and their signs.
 
     Each step solves for the active w_j, up to the first that changes its sign, which leaves; when all of them
-    are optimal, those with the largest violations enter. `rounding` is that of G, relative to its diagonal.
-    Returns False if it takes too many steps, or many more than `max_active`, the rank of G.
+    are optimal, those with the largest violations enter. Returns False if it takes too many steps, or many
+    more than `max_active`, the rank of G.
 
     References
     ----------
@@ -45,18 +44,18 @@ def active_set_search(
     w[empty] = np.clip(0.0, lower, upper)[empty]
     active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & ~empty
     factor = np.zeros(size, np.int64), np.zeros((size, size))
-    from_zero = not _append_all(G, terms, *factor, np.flatnonzero(active), rounding)
+    from_zero = not _append_all(G, terms, *factor, np.flatnonzero(active))
     if from_zero:
         # Cycles leave more than the rank, of which most would leave one by one.
         w[absolute > 0] = np.clip(0.0, lower, upper)[absolute > 0]
         g += G @ (w - given[0])
         active &= absolute == 0
-        if not _append_all(G, terms, *factor, np.flatnonzero(active), rounding):
+        if not _append_all(G, terms, *factor, np.flatnonzero(active)):
             w[:], g[:] = given
             return False
     status = np.where(empty, np.int8(loops.EMPTY), active)
     state = np.array([np.count_nonzero(active), ACTIVE_SET_BATCH, 0])
-    data = G, g, w, terms, np.sign(w), status, *factor, np.empty(size), tol, rounding
+    data = G, g, w, terms, np.sign(w), status, *factor, np.empty(size), tol, GRAM_ROUNDING
     result, work, m = loops.CONTINUE, 0.0, len(w)
     while result == loops.CONTINUE and work <= ACTIVE_SET_WORK * float(m) ** 2:
         check()
@@ -69,15 +68,13 @@ def active_set_search(
     return done
 
 
-def _append_all(
-    G: NDArray, terms: NDArray, index: NDArray, L: NDArray, columns: NDArray, rounding: float
-) -> bool:
+def _append_all(G: NDArray, terms: NDArray, index: NDArray, L: NDArray, columns: NDArray) -> bool:
     """Factorize the matrix of the columns; return False if they are too many, or dependent."""
     from riskmin._numba.coordinate import active_set as loops
 
     append = loops.append_active
     return len(columns) <= len(L) and all(
-        append(G, terms, index, L, k, j, rounding) for k, j in enumerate(columns)
+        append(G, terms, index, L, k, j, GRAM_ROUNDING) for k, j in enumerate(columns)
     )
 
 
@@ -91,72 +88,3 @@ def one_sided_slopes(w: NDArray, g: NDArray, terms: NDArray) -> tuple[NDArray, N
     right = np.where(w < upper, -smooth - np.where(w >= 0, absolute, -absolute), -np.inf)
     left = np.where(w > lower, smooth + np.where(w > 0, absolute, -absolute), -np.inf)
     return right, left
-
-
-@dataclass(frozen=True)
-class FreeCoordinates:
-    """The w_j that are neither zero nor at a bound, with the range in which the penalty stays smooth."""
-
-    index: NDArray
-    w: NDArray
-    penalty_slope: NDArray
-    """Derivative of the penalty."""
-    low: NDArray
-    high: NDArray
-
-    @classmethod
-    def of(cls, w: NDArray, terms: NDArray, h: NDArray) -> FreeCoordinates:
-        """Return the free coordinates of w; h is the curvature of the model in each of them."""
-        absolute, square, lower, upper = terms
-        index = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (h > 0))
-        start, sign, absolute = w[index], np.sign(w[index]), absolute[index]
-        # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
-        low, high = lower[index], upper[index]
-        low = np.where((sign > 0) & (absolute > 0), np.maximum(low, 0.0), low)
-        high = np.where((sign < 0) & (absolute > 0), np.minimum(high, 0.0), high)
-        return cls(index, start, square[index] * start + absolute * sign, low, high)
-
-    def projected(self, step: NDArray) -> NDArray:
-        """Return w + step, with the entries that leave their range at its end."""
-        point: NDArray = np.clip(self.w + step, self.low, self.high)
-        return point
-
-    def shortened(self, step: NDArray) -> tuple[float, NDArray]:
-        """Return the largest t <= 1 for which w + t step is in the range, and that point."""
-        end = np.where(step < 0, self.low, self.high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            reach = np.where(step == 0, np.inf, (end - self.w) / step)
-        t = min(1.0, float(reach.min()))
-        # Set exactly to the bound, not just before it.
-        return t, np.where(reach <= t, end, self.w + t * step)
-
-
-def solve_free_coordinates(
-    G: NDArray, g: NDArray, w: NDArray, terms: NDArray, rounding: float = 1e-11
-) -> None:
-    """Step towards the minimizer over the w_j that are neither zero nor at a bound.
-
-    Entries that would change their sign end at zero; if the model is not lower there, the step ends at the
-    first of them.
-    """
-    free = FreeCoordinates.of(w, terms, G.diagonal())
-    index, square = free.index, terms[1, free.index]
-    if not len(index):
-        return
-    slope = g[index] + free.penalty_slope
-    H = G[np.ix_(index, index)]
-    # singular where columns are dependent, and slightly indefinite in single precision
-    step = shifted_cholesky(H, square, rounding=0.01 * rounding)(-slope)
-    new = free.projected(step)
-    if not _change(H, square, slope, new - free.w) < 0:
-        new = free.shortened(step)[1]
-        if not _change(H, square, slope, new - free.w) < 0:
-            # Not a descent direction, by rounding, where columns are copies of each other.
-            return
-    g += G[:, index] @ (new - free.w)
-    w[index] = new
-
-
-def _change(H: NDArray, square: NDArray, slope: NDArray, step: NDArray) -> float:
-    """Return the change of the model, slope @ step + step @ (H + diag(square)) @ step / 2."""
-    return float(slope @ step + 0.5 * step @ (H @ step + square * step))

@@ -63,9 +63,6 @@ class CoordinateDescent(Solver):
     ('converged', [2.0, 0.0])
     """
 
-    PREDICT_SLOPES_BELOW_FORCING = 0.01
-    """Make a cut from the slopes a model predicts if it was minimized to a smaller tolerance than this."""
-
     start: int = 64
 
     def __post_init__(self) -> None:
@@ -120,32 +117,22 @@ class CoordinateDescent(Solver):
             schedule = schedule.updated(
                 float(violation.max()), float(violation[columns].max()) if len(columns) else None
             )
-            near = (point.b, point.curvature) if point.curvature > 0 else None
             state = _snapshot(point.w, schedule)
-            yield Iterate(point.w, evaluation.value, evaluation.cut, info, state, intercept=near)
+            yield Iterate(point.w, evaluation.value, evaluation.cut, info, state, intercept=point.b)
             if not violation.max() > 0:
                 # No coordinate decreases J: this is the minimum.
                 return
             # Working set, model, its minimizer, and a line search on the segment to it.
-            columns, prefetch = problem.choose(point.w, violation, self.start)
+            columns = problem.choose(point.w, violation, self.start)
             model, schedule = problem.model(point, evaluation, columns, schedule)
-            solution = problem.columns.solve(model, prefetch)
+            solution = problem.columns.solve(model)
             new, t = problem.search(point, evaluation, model, solution)
-            if new is None and not model.exact:
-                # The Gram matrix was of another curvature or precision: try again with an exact one.
-                model = model._replace(exact=True)
-                solution = problem.columns.solve(model, prefetch)
-                new, t = problem.search(point, evaluation, model, solution)
             if new is None:
                 # No descent is left in this precision.
                 return
-            # Identity, not equality: a reused Gram matrix keeps the curvature it was formed with.
-            reused = solution.curvature is not None and solution.curvature is not model.curvature
-            point, schedule = new, schedule.with_step(t, reused)
+            point, schedule = new, schedule.with_step(t)
             # Predicted slopes are those at the model's minimizer, hence useful only after a full step to it.
-            trusted = solution.from_gram or schedule.forcing < self.PREDICT_SLOPES_BELOW_FORCING
-            trusted = trusted or solution.slope is not None
-            predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
+            predicted = problem.predicted_slopes(model, solution) if t == 1 else None
             passes = info["passes"] + solution.work / problem.columns.n_entries
             info = {"working_set": len(columns), "epochs": solution.epochs, "passes": passes}
 

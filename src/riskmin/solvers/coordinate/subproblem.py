@@ -29,8 +29,6 @@ class InexactSchedule:
     """The tolerance of a model is at most this share of the largest violation of J."""
     FORCING_MIN = 1e-3
     """Smallest value of that share: a more exact minimizer of the model does not pay."""
-    REUSED_CURVATURE_MAX_RATE = 0.1
-    """Reuse an older curvature as long as each step leaves at most this share of the violation."""
 
     damping: float = 0.0
     """Curvature to add, relative to the mean, after full steps that overshot."""
@@ -38,10 +36,8 @@ class InexactSchedule:
     """Minimize a model until its violations are this share of the largest violation of J."""
     last_violation: float = math.inf
     """Largest violation when the last model was made."""
-    ineffective: float = 0.0
-    """1 if that model removed too little of the violation, else 0."""
-    reused_curvature: float = 0.0
-    """1 if that model was minimized with an older curvature, else 0."""
+    slow: float = 0.0
+    """1 if that model left more than half of the violation, else 0."""
     max_curvature: float = 0.0
     """Largest mean curvature so far: the current one may be that of a few rows only."""
 
@@ -57,13 +53,12 @@ class InexactSchedule:
         # Near the minimum the next model is more accurate by about this rate, so it is minimized further.
         forcing = 0.2 * self.forcing if rate > 0.5 else rate**2
         forcing = min(max(forcing, self.FORCING_MIN), self.FORCING_MAX)
-        ineffective = rate > (self.REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
-        return replace(self, forcing=forcing, last_violation=largest, ineffective=float(ineffective))
+        return replace(self, forcing=forcing, last_violation=largest, slow=float(rate > 0.5))
 
-    def with_step(self, t: float, reused: bool) -> InexactSchedule:
+    def with_step(self, t: float) -> InexactSchedule:
         """Raise the damping if only a part t < 1 of a step could be taken, else lower it."""
         damping = max(4 * self.damping, 0.01) if t < 1 else (self.damping / 4 if self.damping > 1e-4 else 0.0)
-        return replace(self, damping=damping, reused_curvature=float(reused))
+        return replace(self, damping=damping)
 
 
 @dataclass
@@ -72,9 +67,6 @@ class CoordinateProblem:
 
     CURVATURE_FLOOR_SHARE = 1e-3
     """Curvature assigned to rows whose loss has none, as a share of the mean: it bounds the step there."""
-    PREFETCH_WORKING_SETS = 16
-    """Copy the columns of this many working sets at once: a pass over X costs more than some extra
-    columns."""
     NEAR_VIOLATION_SHARE = 0.5
     """Include features whose slack in the optimality condition is below this share of the largest
     violation."""
@@ -102,31 +94,19 @@ class CoordinateProblem:
         """
         return np.maximum(*one_sided_slopes(w, grad, self.terms))
 
-    def choose(self, w: NDArray, worst: NDArray, start: int) -> tuple[NDArray, NDArray]:
-        """Choose the working set: nonzero w_j inside their bounds, and as many with the largest violations.
-
-        Returns the working set, and the columns to copy from X along with it.
-        """
+    def choose(self, w: NDArray, worst: NDArray, start: int) -> NDArray:
+        """Choose the working set: nonzero w_j inside their bounds, and as many of the largest violations."""
         inside = (w != 0) & (w > self.terms[2]) & (w < self.terms[3])
         # Also features that nearly violate optimality: a step may make them violate it.
         margin = np.minimum(self.NEAR_VIOLATION_SHARE * worst.max(), 0.25 * self.terms[0])
         outside, in_use = np.flatnonzero(~inside & (worst > -margin)), np.flatnonzero(inside)
         # Most columns would be chosen, and the Gram matrix of all of them costs little more.
         if self.columns.gram_is_cheap and len(outside) + len(in_use) > 0.75 * len(w):
-            return np.arange(len(w)), NO_COLUMNS
-        size = max(start, len(in_use))
-        # The largest violations first; a partial sort before, if there are far more columns than needed.
-        order = outside
-        if len(order) > self.PREFETCH_WORKING_SETS * size:
-            order = order[
-                np.argpartition(-worst[order], self.PREFETCH_WORKING_SETS * size)[
-                    : self.PREFETCH_WORKING_SETS * size
-                ]
-            ]
-        order = order[np.argsort(-worst[order], kind="stable")]
-        size = max(size, self.columns.max_new_columns(in_use, order))
-        prefetch = np.concatenate([order, outside[worst[outside] > 0]])
-        return np.sort(np.concatenate([in_use, order[:size]])), prefetch
+            return np.arange(len(w))
+        # The largest violations first.
+        order = outside[np.argsort(-worst[outside], kind="stable")]
+        size = max(start, len(in_use), self.columns.max_new_columns(in_use, order))
+        return np.sort(np.concatenate([in_use, order[:size]]))
 
     def model(
         self, point: ScoredPoint, evaluation: PointEvaluation, columns: NDArray, schedule: InexactSchedule
@@ -144,9 +124,9 @@ class CoordinateProblem:
         terms = np.ascontiguousarray(self.terms[:, columns])
         # A model of constant curvature is the risk itself: minimize it more exactly.
         tol = (0.1 if constant else 1.0) * schedule.forcing * schedule.last_violation
-        exact, has_intercept = bool(schedule.ineffective), self.points.has_intercept
         w, grad, slope = point.w[columns], evaluation.grad[columns], evaluation.slope
-        return Model(columns, w, grad, slope, curvature, terms, has_intercept, tol, constant, exact), schedule
+        flags = self.points.has_intercept, tol, constant, schedule.slow > 0
+        return Model(columns, w, grad, slope, curvature, terms, *flags), schedule
 
     def predicted_slopes(self, model: Model, solution: Solution) -> NDArray | None:
         """Return the slopes in the scores that the model predicts at its minimizer; None if they are no use.
@@ -154,14 +134,14 @@ class CoordinateProblem:
         A model of constant curvature is the risk itself, which has the same cut at the new point. With an
         intercept, the slopes of a cut must have sum zero: another exact step in the intercept of the model.
         """
-        if solution.curvature is None or (model.constant_curvature and solution.slope is None):
-            return None
-        # s + D u, the gradient of the model in the scores.
         slope = solution.slope
         if slope is None:
-            slope = model.slope + solution.curvature * (solution.u + solution.b)
+            if model.constant_curvature:
+                return None
+            # s + D u, the gradient of the model in the scores.
+            slope = model.slope + model.curvature * (solution.u + solution.b)
         if model.has_intercept:
-            slope = slope - slope.sum() / solution.curvature.sum() * solution.curvature
+            slope = slope - slope.sum() / model.curvature.sum() * model.curvature
         return self.points.feasible_slopes(slope)
 
     def search(
@@ -201,7 +181,7 @@ class CoordinateProblem:
         z, b, n_moves = point.z + t * solution.u, point.b + t * solution.b, point.n_moves + 1
         if n_moves % RECOMPUTE_SCORES_EVERY == 0:
             return self.points.with_scores(w), t
-        return ScoredPoint(w, z, b, n_moves, known[t], point.curvature), t
+        return ScoredPoint(w, z, b, n_moves, known[t]), t
 
 
 def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:

@@ -21,7 +21,7 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Shard
 from riskmin.losses import Logistic
 from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
 from riskmin.problem.certificate import balanced, lowered_cut
-from riskmin.problem.intercept.solve import bracket_intercept, refine_intercept
+from riskmin.problem.intercept import bracket_intercept, refine_intercept
 from riskmin.problem.objective import Objective
 from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.state_checks import check_row_order, check_state
@@ -230,4 +230,4 @@ class ExactAscent(RowState):
             state["b"] = self.intercept[:1].copy()
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
         value = risk + self.obj.lam * self.obj.reg.value(w)
-        return Iterate(w, value, cut, info, lambda: state, exact_value=not self.has_intercept)
+        return Iterate(w, value, cut, info, lambda: state)

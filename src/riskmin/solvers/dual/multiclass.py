@@ -25,7 +25,6 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
 from riskmin.solvers.dual.best_iterate import BestIterate
 from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
-from riskmin.solvers.dual.simplex_faces import SimplexFace
 from riskmin.solvers.state_checks import check_row_order, check_state
 from riskmin.solvers.weights import outputs_share_weights
 
@@ -74,12 +73,6 @@ class MulticlassAscent:
     MIN_PRODUCTS_AFTER_CHANGE = 2**16
     """Minimum number of products between checks once the problem has been changed during the run: on small
     data a check costs more than the sweeps."""
-    LAM_DECREASE = 3.0
-    """Before the first check, lam decreases to its value by this factor, with one sweep per stage."""
-    CLIMB_AFTER_EPOCHS = 30.0
-    """Number of epochs before conjugate gradients on a face are tried: shorter runs do not need them."""
-    SHORT_CLIMB_STEP = 0.1
-    """If a smaller part of a climb was taken, delay the next one, twice as long each time."""
 
     solver: Any
     obj: Objective
@@ -113,12 +106,6 @@ class MulticlassAscent:
     visits: float = 0.0
     visits_before_change: float = 0.0
     """Visits before the last change of the problem."""
-    checks_to_climb: float = 0.0
-    """Checks until the next climb."""
-    climb_delay: float = 0.0
-    """Checks that the last climb was delayed by."""
-    untouched: bool = False
-    """Whether no row has been visited and no multipliers were given."""
     may_improve: bool = True
     """Whether a multiplier moved in the last sweeps, or the problem changed."""
 
@@ -210,69 +197,30 @@ class MulticlassAscent:
         self.best.w, self.best.z = w0, z
         # All rows are active until the next check.
         self.active, self.order[:], self.sweep_stats[:] = len(self.rows), self.rows, 0.0
-        self.untouched = beta is None and not w0.any()
         yield self._iterate(risk + lam * obj.reg.value(w0), cut)
-        yield from self._loop(None)
-
-    def _anneal_lam(self) -> None:
-        """Sweep with a decreasing sequence of larger lam first, where multipliers converge in one sweep.
-
-        A sweep moves the multipliers of a row by at most about lam / (c |x|^2), so that many are needed from
-        zero. The solution for a larger lam, scaled to the best bound, is close to that for lam.
-        """
-        obj, terms = self.obj, self.terms
-        # The mean of c |x|^2: at that lam, one visit can move a multiplier through about its whole range.
-        stage_lam = obj.lam * float(np.mean(terms[self.rows, 0])) if len(self.rows) else 0.0
-        if stage_lam <= obj.lam * self.LAM_DECREASE:
-            return
-        self._scale_multipliers(0.0)
-        self._activate_all_classes()
-        self.W[:] = 0.0
-        while stage_lam > obj.lam:
-            # Both columns of terms are multiples of 1 / lam.
-            self.terms = terms * (obj.lam / stage_lam)
-            self._sweep(shrink=False)
-            last_lam, stage_lam = stage_lam, max(stage_lam / self.LAM_DECREASE, obj.lam)
-            gain = float(
-                np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
-            )
-            # |a|^2, since W = -a / lam; the bound of the multiple s is s gain - s^2 |a|^2 / (2 lam).
-            norm_sq = last_lam * last_lam * float(np.vdot(self.W, self.W))
-            # The multiple of the multipliers with the best bound at the next lam.
-            s = min(1.0, stage_lam * gain / norm_sq) if norm_sq else 1.0
-            self._scale_multipliers(s)
-            self.W *= s * last_lam / stage_lam
-        self.terms, self.sweep_stats[:] = terms, 0.0
+        yield from self._loop()
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        # out: largest violation, visits, active rows, checks to the next climb, its delay, untouched.
-        shapes = {"beta": "n k", "order": "m", "rng": "1", "w": "d", "next": "d", "out": "6"}
+        # out: largest violation, visits, active rows.
+        shapes = {"beta": "n k", "order": "m", "rng": "1", "w": "d", "next": "d", "out": "3"}
         limits = {"order": len(self.beta), "rng": 2**64}
         check_state(state, shapes, limits, n=len(self.beta), k=self.k, m=len(self.order), d=self.obj.risk.dim)
         self.beta[:, : self.k] = state["beta"]
         self.order, self.rng = state["order"].copy(), state["rng"].copy()
         self.best.w, self.best.z = state["w"].copy(), self._scores(state["w"])
         self._set_weights(state["next"])
-        largest, self.visits, active, self.checks_to_climb, self.climb_delay, untouched = (
-            float(v) for v in state["out"]
-        )
-        self.sweep_stats[0], self.active, self.untouched = largest, int(active), untouched > 0
+        self.sweep_stats[0], self.visits, self.active = state["out"][0], *map(int, state["out"][1:])
         if not 0 <= self.active <= len(self.order):
             raise ValueError(f"its array out has {self.active} active rows of {len(self.order)}")
         check_row_order(self.order[: self.active], len(self.order))
-        return self._loop(self._scores(self._weight_vector()))
+        return self._loop()
 
     # ------------------------------------------------------------ a run
-    def _loop(self, z: NDArray | None) -> Iterator[Iterate]:
-        """Yield iterates; z, if given, holds the scores of the weights, from which a face may be climbed."""
+    def _loop(self) -> Iterator[Iterate]:
+        """Yield iterates: sweeps, then a check."""
         k = _kernels()
-        if self.untouched:
-            self._anneal_lam()
         while self.may_improve:
-            if z is not None and not self.untouched:
-                self._climb(z)
-            self.untouched = False
             self._sweeps()
             self.may_improve = self.sweep_stats[k.N_ROW_MOVES] > 0
             w = self._weight_vector()
@@ -296,7 +244,7 @@ class MulticlassAscent:
         self.sweep_stats[k.N_ROW_MOVES], goal = 0, self.visits + budget
         self._activate_all_classes()
         while self.active:
-            self.active = self._sweep(self.solver.shrink)
+            self.active = self._sweep()
             if self.visits >= goal or self.sweep_stats[k.MAX_VIOLATION] <= slope_target:
                 break
 
@@ -304,7 +252,7 @@ class MulticlassAscent:
         """Consider all classes again."""
         self.active_classes[:], self.n_active_classes[:] = np.arange(self.k), self.k
 
-    def _sweep(self, shrink: bool) -> int:
+    def _sweep(self) -> int:
         """Visit the active rows once; return how many remain active."""
         k, X, s = _kernels(), self.X, self.solver
         self.visits += self.active
@@ -312,7 +260,7 @@ class MulticlassAscent:
         run = k.sweep if X.sparse else k.dense_sweep
         data = (X.indptr, X.indices, X.data) if X.sparse else (X.X,)
         state = self.W, self.beta, self.active_classes, self.n_active_classes, self.y, self.terms, self.cost
-        options = None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
+        options = None if s.damping == 1.0 else s.damping, s.shrink, s.shuffle, self.rng
         workspace = [*np.empty((5 if X.sparse else 4, self.cost.shape[1]))]
         if X.sparse:
             workspace.append(np.zeros(self.cost.shape[1], np.uintp))
@@ -323,24 +271,6 @@ class MulticlassAscent:
         for piece in chunk_ranges(0, self.active, operations):
             active = run(*data, *state, self.order, self.active, *piece, *options, *workspace, stats)
         return int(active)
-
-    def _climb(self, z: NDArray) -> None:
-        """Run conjugate gradients on the face of the current multipliers, if a climb is due."""
-        if self.visits < self.CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
-            self.checks_to_climb = max(self.checks_to_climb - 1, 0.0)
-            return
-        terms = self.shard.c, self.cost, self.terms[:, 0], self.obj.lam
-        face = SimplexFace.create(self.X, self.beta, self.y, *terms)
-        if not len(face.rows):
-            return
-        beta, W, t, passes = face.climb(z, self._weight_vector().reshape(-1, self.k))
-        self.beta[face.rows, : self.k] = beta
-        self._set_weights(W.reshape(-1))
-        # Passes over the face count as visits to its rows.
-        self.visits += passes * len(face.rows)
-        # A short step shows that the face is still changing: wait longer before the next climb.
-        self.climb_delay = 2 * self.climb_delay + 1 if t < self.SHORT_CLIMB_STEP else 0.0
-        self.checks_to_climb = self.climb_delay
 
     # ------------------------------------------------------------ checks
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -377,16 +307,7 @@ class MulticlassAscent:
             "next": self._weight_vector(),
             "order": self.order.copy(),
             "rng": self.rng.copy(),
-            "out": np.array(
-                [
-                    self.sweep_stats[0],
-                    self.visits,
-                    self.active,
-                    self.checks_to_climb,
-                    self.climb_delay,
-                    self.untouched,
-                ]
-            ),
+            "out": np.array([self.sweep_stats[0], self.visits, self.active]),
         }
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
         return Iterate(self.best.w, value, cut, info, lambda: state)
