@@ -12,7 +12,7 @@ GROUPS = [
     (
         "Estimators",
         "Models with scikit-learn's `fit` and `predict`, and what proves, saves and scores them.",
-        ["estimators"],
+        ["estimators", "certificates"],
     ),
     ("Losses", "What a mistake costs, as a function of scores and labels.", ["losses"]),
     ("Regularizers", "What large weights cost.", ["regularizers"]),

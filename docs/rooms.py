@@ -21,6 +21,7 @@ ROOMS = [
     ("metrics", "what users report", 2, 3),
     ("report", "progress and pages", 3, 0),
     ("data", "from files to arrays", 3, 1),
+    ("certificates", "what multipliers prove", 2, 4),
     ("estimators", "scikit-learn", 3, 2),
     ("owners", "rows nobody shares", 3, 3),
     ("cli", "the command", 3, 4),

@@ -19,6 +19,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.arrays.namespace import namespace as namespace
     from riskmin.arrays.partitioned import InMemoryPartition as InMemoryPartition
     from riskmin.arrays.partitioned import PartitionedMatrix as PartitionedMatrix
+    from riskmin.certificates.multipliers import Multipliers as Multipliers
     from riskmin.core import Cut as Cut
     from riskmin.core import Evaluation as Evaluation
     from riskmin.core import Iterate as Iterate
@@ -52,8 +53,8 @@ if _typing.TYPE_CHECKING:
     from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
     from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
     from riskmin.owners.executor import OwnersExecutor as OwnersExecutor
-    from riskmin.problem.intercept.strategies import NoIntercept as NoIntercept
-    from riskmin.problem.intercept.strategies import ProfiledIntercept as ProfiledIntercept
+    from riskmin.problem.intercept import NoIntercept as NoIntercept
+    from riskmin.problem.intercept import ProfiledIntercept as ProfiledIntercept
     from riskmin.problem.kernel.mercer import DotProduct as DotProduct
     from riskmin.problem.kernel.mercer import Polynomial as Polynomial
     from riskmin.problem.kernel.mercer import Rbf as Rbf
@@ -84,6 +85,7 @@ _NAMES_OF_MODULE = {
     "riskmin.arrays.matrix": "as_matrix",
     "riskmin.arrays.namespace": "namespace",
     "riskmin.arrays.partitioned": "InMemoryPartition PartitionedMatrix",
+    "riskmin.certificates.multipliers": "Multipliers",
     "riskmin.core": "Cut Evaluation Iterate Result Shard",
     "riskmin.core.persist": "FileError",
     "riskmin.data": "DataError load_data",
@@ -101,7 +103,7 @@ _NAMES_OF_MODULE = {
     "riskmin.losses": "LOSSES get_loss register_loss",
     "riskmin.losses.hierarchy": "HierarchicalHinge HierarchicalSoftmax",
     "riskmin.owners.executor": "OwnersExecutor",
-    "riskmin.problem.intercept.strategies": "NoIntercept ProfiledIntercept",
+    "riskmin.problem.intercept": "NoIntercept ProfiledIntercept",
     "riskmin.problem.kernel.mercer": "DotProduct Polynomial Rbf",
     "riskmin.problem.kernel.rkhs": "kernel_risk",
     "riskmin.problem.linear_risk": "linear_risk",

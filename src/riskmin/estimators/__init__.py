@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
     from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
     from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
+    from riskmin.estimators.evidence import multipliers as multipliers
     from riskmin.estimators.hierarchy import HierarchicalClassifier as HierarchicalClassifier
     from riskmin.estimators.kernel.cholesky import IncompleteCholesky as IncompleteCholesky
     from riskmin.estimators.kernel.machines import KernelClassifier as KernelClassifier
@@ -50,6 +51,7 @@ MODULE_OF = {
     "CoefficientSummary": "summary.table",
     "certify": "certification",
     "get_scorer": "_common.scoring",
+    "multipliers": "evidence",
     "load_model": "persistence.model_file",
     "save_model": "persistence.model_file",
     "to_onnx": "persistence.onnx_graph",

@@ -1,0 +1,1 @@
+"""What the multipliers of the rows prove about a model."""

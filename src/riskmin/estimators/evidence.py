@@ -1,0 +1,123 @@
+r"""Fitted models as problems of their rows, whose multipliers prove :math:`J(w, b) - \min J \le` gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.namespace import as_table
+from riskmin.arrays.partitioned import is_partitioned
+from riskmin.certificates.multipliers import Multipliers, best_multipliers
+from riskmin.core import NDArray
+from riskmin.estimators._common.base import RiskArguments, RowEstimator
+from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
+from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators.scikit_learn import check_is_fitted
+from riskmin.problem.linear_risk import linear_risk
+from riskmin.problem.objective import Objective
+
+
+@dataclass(frozen=True)
+class FittedProblem:
+    """The objective that a model minimized, with all of its rows, and the point that it returns."""
+
+    model: Any
+    X: Any
+    at: RiskArguments
+    """Scores with the intercept, labels and weights of all rows."""
+    obj: Objective
+
+    @property
+    def w(self) -> NDArray:
+        """The weights, with the intercepts of several outputs at the end."""
+        return np.asarray(self.model.result_.w)
+
+    @cached_property
+    def value(self) -> float:
+        """J at the weights and intercepts of the model."""
+        risk, _ = self.model._fitted_loss().value_grad(*self.at)
+        return float(risk) + self.obj.lam * float(self.obj.reg.value(self.w))
+
+    def multipliers(self) -> Multipliers:
+        """Multipliers that prove the gap of the model, or the best that were found."""
+        goal = self.value - float(self.model.gap_)
+        u, lower = best_multipliers(self.obj, self.w, self.at.scores, goal)
+        return Multipliers(u, self.value, min(lower, self.value))
+
+
+def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> FittedProblem:
+    """The problem of a linear model of rows in this process; raise ValueError for other models."""
+    check_is_fitted(model)
+    X = as_table(X)
+    reason = None
+    if not isinstance(model, RowEstimator):
+        reason = f"{type(model).__name__} is no linear model of single rows"
+    elif not model._fitted_loss().separable:
+        reason = f"{model.loss} is no sum over rows, which then have no multipliers of their own"
+    elif is_partitioned(X):
+        reason = "the rows are not in this process: give them as one array or sparse matrix"
+    elif not model.alpha:
+        reason = "alpha=0 has no penalty, without which multipliers prove nothing"
+    elif model.weighted_ and sample_weight is None:
+        reason = "the model was fitted with weights of rows, on which J depends: give sample_weight"
+    if reason:
+        raise ValueError(reason)
+    weight = normalize_weights(sample_weight, X.shape[0])
+    at = model._risk_arguments(X, compute_if_dask(y), weight)
+    if len(at.scores) != model.n_samples_fit_:
+        raise ValueError(f"the model was fitted to {model.n_samples_fit_:,} rows, not to {len(at.scores):,}")
+    rows, loss = validate_rows(model, X, reset=False), model._fitted_loss()
+    risk = linear_risk(
+        rows,
+        at.labels,
+        loss,
+        sample_weight=at.weights,
+        fit_intercept=bool(model.fit_intercept),
+        n_outputs=at.scores.shape[1] if loss.multi_output else None,
+    )
+    obj = Objective(risk, fitted_regularizer(model), float(model.alpha))
+    return FittedProblem(model, rows, at, obj)
+
+
+def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Multipliers:
+    r"""Multipliers of the training rows that prove the gap of a fitted linear model,
+
+    .. math:: \min J \;\ge\; -\sum_i c_i\, l^*(u_i, y_i)
+              - \alpha\, \Omega^*\Bigl(-\tfrac1\alpha \sum_i c_i u_i x_i\Bigr),
+              \qquad \sum_i c_i u_i = 0 \text{ with an intercept.}
+
+    They are the slopes of the loss at the scores of the model where these prove its gap; otherwise a run that
+    starts at the weights of the model improves them until they do. :math:`|u_i|` says how much row i pulls at
+    the fit, and rows with :math:`u_i = 0` do not matter to it.
+
+    Parameters
+    ----------
+    model : LinearClassifier or LinearRegressor
+        A fitted model, or one that `riskmin.load_model` read. A loss that is no sum over rows, several
+        targets, alpha = 0 and rows on a cluster or with owners are refused.
+    X, y
+        The training data, as given to `fit`, in this process; dense or sparse, of any precision.
+    sample_weight : (n,) array, optional
+        As given to `fit`.
+
+    Returns
+    -------
+    Multipliers
+        `u`, J and the lower bound that u proves. Its gap is that of the model or less, unless the run could
+        not prove as much.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from riskmin import LinearClassifier, multipliers
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = LinearClassifier("hinge", alpha=1e-2).fit(scale(X), y)
+    >>> found = multipliers(model, scale(X), y)
+    >>> found.gap <= 1.001 * model.gap_, found.u.shape, int((found.u != 0).sum())
+    (True, (569,), ...)
+    """
+    return fitted_problem(model, X, y, sample_weight).multipliers()
