@@ -213,7 +213,7 @@ def test_changed_or_invalid_metadata_and_arrays_are_refused(folder, tmp_path):
         check_refused(path, J, solver)
     for invalid in (
         {"keys": meta["keys"][1:]}, {"keys": "seconds"}, {"keys": None}, {"noise": "0"}, {"noise": None},
-        {"noise": 1e999}, {"noise": float("nan")}, {"near": [1]}, {"exact": True},
+        {"noise": 1e999}, {"noise": float("nan")}, {"exact": True},
     ):  # fmt: skip
         forge(path, arrays, meta | invalid)
         check_refused(path, J, solver)

@@ -378,7 +378,9 @@ def test_each_cut_has_a_rounding_error_of_its_own(monkeypatch):
     """A cut that rounding makes worthless takes nothing off the bound of another."""
     poor = rm.Cut(np.array([-0.5]), 0.374)
     # no data give a valid cut near the optimum such an error
-    monkeypatch.setattr(run, "rounding_allowance", lambda obj, w, cut: 0.1 if cut.b == poor.b else 1e-12)
+    monkeypatch.setattr(
+        run, "rounding_allowance", lambda obj, w, b, cut: (0.1 if cut.b == poor.b else 1e-12, 0.0)
+    )
 
     class PoorCut:
         def iterates(self, obj, w0):

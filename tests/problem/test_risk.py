@@ -201,9 +201,11 @@ def test_a_value_without_a_cut_has_the_same_bits(store):
     for loss in (rm.Hinge(), rm.Logistic()):
         for n_shards in (None, 3):
             risk = rm.linear_risk(store(X), y, loss, n_shards=n_shards)
-            assert risk.value_near(w, None) == risk.evaluate(w).value
+            assert risk.at_best_intercept(w)[0] == risk.evaluate(w).value
     with_intercept = rm.linear_risk(X, y, rm.Logistic(), fit_intercept=True)
-    assert with_intercept.value_near(w, None) == pytest.approx(with_intercept.evaluate(w).value, rel=1e-12)
+    assert with_intercept.at_best_intercept(w)[0] == pytest.approx(
+        with_intercept.evaluate(w).value, rel=1e-12
+    )
 
 
 # ---------------------------------------------------------------- the intercept

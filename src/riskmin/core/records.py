@@ -147,10 +147,8 @@ class Iterate(NamedTuple):
     info: Mapping[str, float] = MappingProxyType({})
     state: Callable[[], dict[str, Array]] | None = None
     """Returns the state needed to resume from this iterate; called only when a checkpoint is due."""
-    exact_value: bool = True
-    """Whether the value is J(w); it exceeds J(w) where the search for an intercept stopped early."""
-    intercept: tuple[float, float] | None = None
-    """An intercept near the best one for w, where it is minimized out, and the second derivative in it."""
+    intercept: float | None = None
+    """The best intercept for w up to rounding, where it is minimized out: the last search starts there."""
     preconditioned: bool = False
     """Whether the cut was computed in preconditioned variables; set by `minimize`."""
 
@@ -164,7 +162,7 @@ class Result:
     w : array
         The best point found.
     value : float
-        J(w).
+        J(w), computed at the numbers w and `intercept`.
     lower : float
         A proved lower bound of min J.
     cut : Cut
@@ -209,6 +207,10 @@ class Result:
     note: str = ""
     value_error: float = 0.0
     """By how much the value may exceed J(w): owners of rows round values up."""
+    intercept: Any = 0.0
+    """The intercept at which the value is J, if it is no entry of w; None if time was over before."""
+    multipliers: Array = field(default=None, repr=False, compare=False)
+    """The multipliers u_i of the rows that prove `lower`, where the cut was made of them; else None."""
 
     @property
     def gap(self) -> float:

@@ -86,7 +86,7 @@ class Checkpoint:
         saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace], np.float64)
         # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
         meta = _problem(obj, solver) | fields | {"keys": keys, "format": CHECKPOINT_FORMAT}
-        meta |= {"exact": _evaluate(obj, arrays["w"], fields.get("near")).value}
+        meta |= {"exact": _evaluate(obj, arrays["w"]).value}
         meta |= {"data": data}
         meta |= {"sha256": checksum(saved_arrays, meta)}
         coordination_of(obj.risk).on_root(lambda: save_arrays(self.path, saved_arrays, meta))
@@ -133,7 +133,7 @@ class Checkpoint:
         with self.trusted():
             saved = _saved(arrays, meta, obj.risk.dim)
         # rounding differs between machines and partitions, but not in the sixth digit
-        value, _, cut = _evaluate(obj, saved.w, saved.near)
+        value, _, cut = _evaluate(obj, saved.w)
         if not math.isclose(value, saved.value, rel_tol=1e-6):
             raise FileError(
                 f"{self.path} was written for other data: its point has objective {saved.value!r} in the "
@@ -165,7 +165,6 @@ class SavedRun(NamedTuple):
     noise: float
     trace: list[dict[str, float]]
     state: dict[str, NDArray]
-    near: tuple[float, float] | None = None
     variables: str | None = None
     """The name of the variables of the state, see `PreconditionedProblem`."""
     cut: Cut | None = None
@@ -177,11 +176,9 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     keys = meta.get("keys")
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
         raise ValueError("the names of its trace are missing")
-    # exact: J at w; noise and near: see `RunState`
+    # exact: J at w; noise: see `RunState`
     scalars: list[Any] = [meta.get(name) for name in ("exact", "noise")]
-    near = meta.get("near") or ()
-    numeric = isinstance(near, (list, tuple)) and len(near) in (0, 2)
-    if not numeric or not all(type(v) in (int, float) and math.isfinite(v) for v in [*scalars, *near]):
+    if not all(type(v) in (int, float) and math.isfinite(v) for v in scalars):
         raise ValueError("its numbers are missing or not finite")
     variables = meta.get("variables")
     if not isinstance(variables, str | None):
@@ -198,8 +195,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     value, noise = scalars
     prefix = "state."
     state = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
-    start = (near[0], abs(near[1]) or 1.0) if near else None
-    return SavedRun(arrays["w"], value, abs(noise), trace, state, start, variables)
+    return SavedRun(arrays["w"], value, abs(noise), trace, state, variables)
 
 
 def _same_values(saved: Any, present: list[float | None]) -> bool:
@@ -244,9 +240,9 @@ def _without_addresses(text: str) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
-def _evaluate(obj: Objective, w: Array, near: tuple[float, float] | None) -> Evaluation:
+def _evaluate(obj: Objective, w: Array) -> Evaluation:
     """Evaluate J(w) and the cut there without counting the call, which serves no solver."""
     calls = obj.count.calls
-    evaluation = obj(w, near)
+    evaluation = obj(w)
     obj.count.calls = calls
     return evaluation

@@ -176,8 +176,11 @@ def _minimize(
     assert state.cut is not None
     description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
     description = "; ".join([description, *state.obj.count.failures])
-    best = state.w, state.value, state.lower, state.certificate()
-    return Result(*best, status, state.trace, description, criterion, state.refutation or state.refusal)
+    best, note = (state.w, state.value, state.lower, state.certificate()), state.refutation or state.refusal
+    multipliers = state.cut.u if state.lower > 0 else None
+    return Result(
+        *best, status, state.trace, description, criterion, note, intercept=state.b, multipliers=multipliers
+    )
 
 
 def _checkpoint_interval(checkpoint: Checkpoint, state: RunState, took: float) -> float:

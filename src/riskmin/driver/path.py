@@ -297,12 +297,13 @@ def _result_from_others(obj: Objective, runs: list[_FinishedRun]) -> Result:
     values = [risk + obj.lam * obj.reg.value(result.w) for risk, result in known]
     if math.isfinite(min(values)):
         value = min(values)
-        w = known[values.index(value)][1].w
+        w, b = known[values.index(value)][1].w, known[values.index(value)][1].intercept
     else:  # the domain of another regularizer may hold none of the points
         w = _project_to_domain(obj.reg, known[-1][1].w)
-        value = obj.value(w)
+        value, b, _ = obj.at_best_intercept(w)
     # a cut bounds R, so each finished run gives a lower bound for this lam
     cut = max((finished.result.cut for finished in runs), key=obj.lower)
     lower = min(max(obj.lower(cut), 0.0), value)
     row = {"iteration": 0, "seconds": 0.0, "calls": 0} | bounds_row(value, lower)
-    return Result(namespace(w).asarray(w), value, lower, cut, "interrupted", [row | {"lam": obj.lam}])
+    w, trace = namespace(w).asarray(w), [row | {"lam": obj.lam}]
+    return Result(w, value, lower, cut, "interrupted", trace, intercept=b)

@@ -20,10 +20,10 @@ from riskmin.driver.fingerprint import fingerprint, probe
 from riskmin.executors.base import Coordination
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.convexity import CutMonitor
-from riskmin.problem.intercept.explicit import with_best_intercepts
+from riskmin.problem.explicit_intercepts import with_best_intercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import PreconditionedProblem
-from riskmin.problem.rounding import rounding_allowance
+from riskmin.problem.rounding import rounding_allowance, value_rounding
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -79,11 +79,12 @@ class RunState:
     value: float = math.inf
     cut: Cut | None = None
     preconditioned: bool = False  # whether the cut was computed in preconditioned variables
-    near: tuple[float, float] | None = None  # an intercept near the best one for w, see `Iterate`
+    b: Any = None  # the intercept at which the value is J(w); during iterations, one near the best
     lower: float = 0.0  # J >= 0
     cuts_valid: bool = True  # no point with J below a cut has been found
     noise: float = 0.0  # largest amount by which rounding raised a lower bound above J
-    slack: float = 0.0  # bound on the rounding errors of the cut and of J; known after `reevaluate`
+    slack: float = 0.0  # bound on the rounding errors of the cut; known after `reevaluate`
+    value_error: float = 0.0  # bound on the rounding error of the value, likewise
     bound_reduction: float = 0.0  # by how much `slack` reduced the lower bound
     trace: list[dict[str, float]] = field(default_factory=list)
     origin: tuple[Array, float, Cut, float] | None = None  # see `reference_point`
@@ -201,22 +202,32 @@ class RunState:
             return
         if self.reference_point()[1] < self.value:
             self.w, self.value, cut, _ = self.reference_point()
+            self.b = self.obj.risk.best_intercept(self.w)
             self._bound(cut)
 
     def criterion(self) -> Criterion:
         """Return the tolerance that is met, or "".
 
-        The gap is compared to tol after adding the rounding errors of J and of the bound: the part of
-        `slack` by which the bound was not reduced, and `noise`. Rounding may also make J negative.
+        The gap is compared to tol after adding the rounding errors of J and of the bound: `value_error`, the
+        part of `slack` by which the bound was not reduced, and `noise`. Rounding may also make J negative.
         """
         if self.refutation or not math.isfinite(self.value):
             return ""
-        gap = self.value - self.lower
+        gap, allowed = self.value - self.lower, self.limits.tol * max(self.value, 0.0)
+        if gap <= allowed < gap + self.value_error:
+            # the errors of scores count in rows at a kink only: bound them row by row
+            self.value_error = min(self.value_error, value_rounding(self.obj, self.w, self._intercept()))
         # `lower` was already reduced by part of the slack: do not count that part twice
-        gap_with_rounding = gap + max(self.noise, self.slack - self.bound_reduction if gap else 0.0)
-        if gap_with_rounding <= self.limits.tol * max(self.value, 0.0):
+        error = max(self.slack - self.bound_reduction, self.value_error) if gap else 0.0
+        if gap + max(self.noise, error) <= allowed:
             return "tol"
         return "atol" if gap + self.noise <= self.atol else ""
+
+    def _intercept(self) -> Any:
+        """Return the best intercept for w, or one near it."""
+        if self.b is None:
+            self.b = self.obj.risk.best_intercept(self.w)
+        return self.b
 
     def check_finite(self) -> None:
         """Raise a ValueError if J is finite neither at the first point nor at w = 0."""
@@ -283,12 +294,13 @@ class RunState:
     def _lower_with_rounding(self, cut: Cut, preconditioned: bool = False) -> tuple[float, float, float]:
         """Lower bound min_w lam Omega(w) + a.w + b - slack of a cut, its slack, and the reduction by it."""
         # the roundings depend on the cut and on w
-        slack = rounding_allowance(self.obj, self.w, cut)
+        b = self._intercept()
+        slack, self.value_error = rounding_allowance(self.obj, self.w, b, cut)
         lower = self.obj.lower(cut._replace(b=cut.b - slack))
         if preconditioned and self.problem is not None and self.value - lower > self.limits.tol * self.value:
             # a smaller estimate, which takes one more pass over a sample of the rows
-            variables = self.problem.preconditioned(self.w, cut)
-            slack = min(slack, rounding_allowance(self.obj, self.w, cut, variables))
+            variables = self.problem.preconditioned(self.w, b, cut)
+            slack = min(slack, rounding_allowance(self.obj, self.w, b, cut, variables)[0])
             lower = self.obj.lower(cut._replace(b=cut.b - slack))
         return lower, slack, max(self.obj.lower(cut) - lower, 0.0)
 
@@ -306,16 +318,12 @@ class RunState:
         else:
             # prox with step 0 is the projection onto the domain: all w, of a quadratic form
             w = self.w if self.obj.has_inverse_metric else reg.prox(self.w, 0.0)
-        cut = None
-        if self.cut is not None and self.obj.risk.value_is_cheaper(self.near):
-            value = limit.call(self.obj.value_near, w, self.near)
-        else:
-            value, _, cut = limit.call(self.obj, w, self.near)
+        value, b, cut = limit.call(self.obj.at_best_intercept, w, self.b)
         if getattr(self.obj.risk.executor, "raises_values", False) and bool(namespace(w).all(w == self.w)):
             value = min(value, self.value)
-        self.w, self.value = w, value
-        if self.cut is None and cut is not None:
-            self._bound(cut)
+        self.w, self.value, self.b = w, value, b
+        if self.cut is None:
+            self._bound(limit.call(self.obj, w).cut if cut is None else cut)
         if self.cut is not None and self.cuts_valid:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
@@ -326,7 +334,7 @@ class RunState:
             self._reduce_to_value()
             if self.criterion():
                 return  # the solver's cut proves enough: none at the best point is needed
-            cut = limit.call(self.obj, w, self.near).cut
+            cut = limit.call(self.obj, w).cut
         self._bound(cut)
 
     def accept(self, it: Iterate) -> Status | None:
@@ -339,11 +347,12 @@ class RunState:
         # J >= 0 up to rounding: an iterate with a lower value is not accepted
         min_value = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf
         if self.w is None or min_value <= it.value < self.value:
-            self.w, self.value, self.stalled_iterations, self.near = it.w, it.value, 0, it.intercept
+            self.w, self.value, self.stalled_iterations, self.b = it.w, it.value, 0, it.intercept
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         # a run that starts at w = 0 evaluates the reference point by its first iterate
-        may_be_zero = not self.trace and it.exact_value and not self.obj.n_intercepts
+        exact = it.intercept is not None or not self.obj.risk.intercept.profiled
+        may_be_zero = not self.trace and exact and not self.obj.n_intercepts
         if may_be_zero and not bool(namespace(it.w).any(it.w != 0)):
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
@@ -412,7 +421,9 @@ class RunState:
         limit, self.ending = TimeLimit(time.perf_counter() + seconds), True
         self.reevaluate(seconds)
         if self.watch is not None and self.cut is not None and self.lower > 0:
+            before = self.w
             self.w, self.value = limit.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
+            self.b = self.b if self.w is before else None
             self._bound(self.cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
@@ -470,8 +481,6 @@ class RunState:
         """Write a checkpoint; if that fails, warn and go on."""
         assert self.cut is not None
         fields: dict[str, Any] = {"noise": self.noise, "trace": self.trace, "probe": self.probed(self.w)}
-        if self.near is not None:
-            fields["near"] = self.near
         if self.problem is not None:
             fields["variables"] = self.problem.variables
         try:
@@ -488,7 +497,6 @@ class RunState:
         """Restore a run from a checkpoint, which is a hint, and return the iterates that follow."""
         saved = file.read(self.obj, solver, lambda: self.data, lambda: self.probed(w0), chosen)
         self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
-        self.near = saved.near
         assert saved.cut is not None
         self._bound(saved.cut)
         self.obj.count.calls = int(self.trace[-1]["calls"])

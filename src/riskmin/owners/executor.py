@@ -50,8 +50,8 @@ from riskmin.owners.wire.replies import (
     checked_status,
 )
 from riskmin.problem.column_moments import ColumnMoments
-from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.objective import Objective
+from riskmin.problem.risk import with_intercept
 
 RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": ColumnMoments}
 """Operations whose results are records: None where an owner has none."""

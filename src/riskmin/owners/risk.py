@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.matrix import as_matrix
-from riskmin.core import Array, Evaluation, NDArray
+from riskmin.core import Array, Cut, Evaluation, NDArray
 from riskmin.linear_maps.linear import Standardized
 from riskmin.numerics.univariate import best_tangent
 from riskmin.problem.risk import Risk, ScoreCursor
@@ -41,18 +41,28 @@ class PooledRisk(Risk):
         """A cursor at w whose scores are kept by the owners."""
         return PooledCursor(self, w)
 
-    def cached_minimum(self, w: Array) -> tuple[float, float] | None:
-        """The b of the lowest R(w, b) that owners have answered lately, in any variables, and R there."""
+    def at_best_intercept(self, w: Array, near: float | None = None) -> tuple[float, Any, Cut | None]:
+        """The lowest R(w, b) that owners have answered lately, its b, and a cut."""
+        value, b, cut = super().at_best_intercept(w, near)
+        return *min((value, b), self._answered(w) or (value, b)), cut
+
+    def best_intercept(self, w: Array) -> Any:
+        """The b of the lowest R(w, b) that owners have answered lately; owners are asked if there is none."""
+        known = self._answered(w)
+        return super().best_intercept(w) if known is None else known[1]
+
+    def _answered(self, w: Array) -> tuple[float, float] | None:
+        """The lowest R(w, b) that owners have answered lately, in any variables, and its b."""
         run: Any = self.executor
-        if not run.raises_values:
-            return super().cached_minimum(w)
+        if not (self.intercept.profiled and run.raises_values):
+            return None
         point = in_units_of_rows(w, self.linear_map)
         near = 1e-9 * float(np.max(np.abs(point), initial=0.0))
         same = [each for each in run.minima if float(np.max(np.abs(each[2] - point), initial=0.0)) <= near]
         if not same:
             return None
         value, constant, _ = min(same, key=lambda each: float(each[0]))
-        return constant - float(constant_scores(w, self.linear_map, len(point))[0]), value
+        return value, constant - float(constant_scores(w, self.linear_map, len(point))[0])
 
 
 class PooledCursor(ScoreCursor):

@@ -26,9 +26,9 @@ from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import query_ends
 from riskmin.problem import shard_ops
 from riskmin.problem.convexity.owner import is_builtin
-from riskmin.problem.intercept.explicit import center_rows
-from riskmin.problem.intercept.strategies import CenteredIntercepts, with_intercept
-from riskmin.problem.risk import Risk
+from riskmin.problem.explicit_intercepts import center_rows
+from riskmin.problem.intercept import CenteredIntercepts
+from riskmin.problem.risk import Risk, with_intercept
 
 
 def check_weights(sample_weight: Any, n: int) -> NDArray:

@@ -22,7 +22,7 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent
 from riskmin.problem.certificate import tangent
 from riskmin.problem.convexity import refuse_nan
-from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
+from riskmin.problem.intercept import NO_INTERCEPT, Intercept
 from riskmin.regularizers import unpenalized_tail
 from riskmin.regularizers.base import Regularizer
 from riskmin.regularizers.from_conjugate import as_regularizer
@@ -77,13 +77,13 @@ class Oracle(ABC):
         value, gradient, _ = self.evaluate(w)
         return value, gradient
 
-    def value_near(self, w: Array, near: tuple[float, float] | None) -> float:
-        """R(w), given an intercept near the best one, see `Iterate`."""
-        return self.evaluate(w).value
+    def at_best_intercept(self, w: Array, near: float | None = None) -> tuple[float, Any, Cut | None]:
+        """R(w), the intercept at which the risk has this value, and a cut if it takes no further pass.
 
-    def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
-        """Whether `value_near` takes less than `evaluate`."""
-        return False
+        `near` is an intercept near the best one. Intercepts that are entries of w are left out: b is 0.0.
+        """
+        value, _, cut = self.evaluate(w)
+        return value, 0.0, cut
 
     def cursor(self, w: Array) -> Cursor:
         """A cursor at w, for line searches."""
@@ -303,16 +303,14 @@ class Objective:
         """The cut, mixed with others so that its slopes in the intercepts of w are zero."""
         return self.risk.project_out_intercepts(cut)
 
-    def __call__(self, w: Array, near: tuple[float, float] | None = None) -> Evaluation:
-        """J(w), a subgradient of R, and the cut at w; `near` is an intercept near the best, see `Iterate`."""
-        return self.add_penalty(w, self.evaluate_risk(w, near))
+    def __call__(self, w: Array) -> Evaluation:
+        """J(w), a subgradient of R, and the cut at w."""
+        return self.add_penalty(w, self.evaluate_risk(w))
 
-    def evaluate_risk(self, w: Array, near: tuple[float, float] | None = None) -> Evaluation:
+    def evaluate_risk(self, w: Array) -> Evaluation:
         """R(w), a subgradient and a cut, which may have slopes in the intercepts of w."""
         self.count.calls += 1
-        risk: Any = self.risk
-        evaluation: Evaluation = risk.evaluate(w) if near is None else risk.evaluate(w, near)
-        return evaluation
+        return self.risk.evaluate(w)
 
     def add_penalty(self, w: Array, evaluation: Evaluation, *, project: bool = True) -> Evaluation:
         """The evaluation of J at w, given that of R; its cut has no slopes in the intercepts of w."""
@@ -328,13 +326,13 @@ class Objective:
         """J(w)."""
         return self(w)[0]
 
-    def value_near(self, w: Array, near: tuple[float, float] | None) -> float:
-        """J(w), without a cut; `near` is an intercept near the best, see `Iterate`."""
+    def at_best_intercept(self, w: Array, near: float | None = None) -> tuple[float, Any, Cut | None]:
+        """J(w), the intercept at which J has this value, and a cut if it is known: see `Oracle`."""
         self.count.calls += 1
-        r = self.risk.value_near(w, near)
+        r, b, cut = self.risk.at_best_intercept(w, near)
         if r != r:
             refuse_nan(self.risk, r, math.nan)
-        return r + self.lam * self.reg.value(w)
+        return r + self.lam * self.reg.value(w), b, None if cut is None else self.project_out_intercepts(cut)
 
     def cut(self, w: Array) -> Cut:
         """The cut at w."""

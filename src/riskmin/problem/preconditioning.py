@@ -94,7 +94,7 @@ class Preconditioner:
             slopes = a[-k:] if self.tree is None else self.tree.from_labels(a[None, -k:])[0]
             head = head + (as_array_like(self.shift, a)[:, None] * slopes).reshape(-1)
             head = namespace(a).concat([head, a[-k:]])
-        return Cut(head, cut.b)
+        return Cut(head, cut.b, cut.u)
 
     def preconditioned_cut(self, cut: Cut, k: int = 0) -> Cut:
         """The cut in v that equals a cut in w whose slopes in the k intercepts are zero."""
@@ -105,8 +105,8 @@ class Preconditioner:
         """Convert iterates in v to iterates in w; the solver states are not changed."""
         for it in steps:
             w, near = self.to_original(it.w, k), it.intercept
-            if near is not None:  # z = X' v + b' = X w + b with b = b' - m' w
-                near = near[0] - float(self._offset(w)[0]), near[1]
+            if near is not None and not k:  # z = X' v + b' = X w + b with b = b' - m' w
+                near -= float(self._offset(w)[0])
             yield it._replace(w=w, cut=self.cut(it.cut, k), intercept=near, preconditioned=True)
 
     # ------------------------------------------------------------ problems
@@ -269,15 +269,14 @@ class PreconditionedProblem:
         """Convert a point of the original problem to the variables of solvers."""
         return w if self.change is None else self.change.to_preconditioned(w, self.original.n_intercepts)
 
-    def preconditioned(self, w: Array, cut: Cut) -> tuple[Objective, Array, Cut]:
-        """J, a point and a cut in the variables of solvers; slopes of the cut in intercepts are zero."""
+    def preconditioned(self, w: Array, b: Any, cut: Cut) -> tuple[Objective, Array, Any, Cut]:
+        """J, a point, its intercept and a cut without slopes in intercepts, in the variables of solvers."""
         if self.change is None:
-            return self.original, w, cut
-        return (
-            self.obj,
-            self.to_preconditioned(w),
-            self.change.preconditioned_cut(cut, self.original.n_intercepts),
-        )
+            return self.original, w, b, cut
+        if self.original.risk.intercept.profiled:
+            b += float(self.change._offset(w)[0])
+        cut = self.change.preconditioned_cut(cut, self.original.n_intercepts)
+        return self.obj, self.to_preconditioned(w), b, cut
 
     def iterates(self, solver: Solver, w0: Array) -> Iterator[Iterate]:
         """The iterates of a solver, as iterates of the original problem.

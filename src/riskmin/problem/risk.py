@@ -6,7 +6,6 @@ on the shards, next to the rows, are in `shard_ops`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -24,16 +23,22 @@ from riskmin.core import Array, Cut, Evaluation, LinearMap, NDArray, Shard, Shar
 from riskmin.core.deadline import check
 from riskmin.executors import Executor
 from riskmin.executors.forks import fork_safe_lock
+from riskmin.linear_maps.linear import WithIntercept
 from riskmin.losses.base import Loss, as_loss
 from riskmin.numerics.precision import SUM_ROUNDING
 from riskmin.problem import shard_ops
 from riskmin.problem.certificate import tangent
 from riskmin.problem.compiled import device_loops, row_loops
 from riskmin.problem.compiled.tracing import TracedLoss, try_trace
-from riskmin.problem.intercept.explicit import ConstantPredictionCuts
-from riskmin.problem.intercept.profile import InterceptProfile
-from riskmin.problem.intercept.solve import best_interval, is_best
-from riskmin.problem.intercept.strategies import NO_INTERCEPT, Intercept
+from riskmin.problem.explicit_intercepts import ConstantPredictionCuts, optimize_intercepts
+from riskmin.problem.intercept import (
+    NO_INTERCEPT,
+    ExplicitIntercepts,
+    Intercept,
+    InterceptProfile,
+    ProfiledIntercept,
+    intercept_of_scores,
+)
 from riskmin.problem.objective import Cursor, Oracle
 
 MAX_CACHE_REBUILDS = 20
@@ -103,13 +108,8 @@ class Risk(Oracle):
     rows: Shard | None = field(default=None, repr=False, compare=False)
     row_metadata: RowMetadata | None = field(default=None, repr=False, compare=False)
     intercept: Intercept = NO_INTERCEPT
-    recent_minima: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
-    """Late points w, with their profiled b and value: they are needed again at the end of a run or path."""
     compiled_losses: ShardCache = field(default_factory=ShardCache, init=False, repr=False, compare=False)
     """Which traced losses agree with their array code."""
-    MAX_RECENT_MINIMA: ClassVar[int] = 64
-    MAX_RECENT_ENTRIES: ClassVar[int] = 2**17
-    """Limits of `recent_minima`: a number of points, and of their entries."""
     COMPILE_FROM_ENTRIES: ClassVar[int] = 2**22
     """Losses of risks with at least this many stored entries are compiled; a pass over fewer takes 5 ms."""
 
@@ -148,37 +148,15 @@ class Risk(Oracle):
         """The inner product of gradients and points, if it is not that of their entries."""
         return self.linear_map.dot
 
-    def evaluate(self, w: Array, near: tuple[float, float] | None = None) -> Evaluation:
-        """R(w), a subgradient and a cut; `near` is an intercept near the best one, see `Iterate`."""
+    def evaluate(self, w: Array) -> Evaluation:
+        """R(w), a subgradient and a cut."""
         if self._single_pass:
             check_point(self.dim, w)
             value, grad = self.executor.sum(
                 shard_ops.value_grad, self.compiled(self.loss), self.linear_map, w
             )
             return tangent(w, value, grad, 0.0, self.dot)
-        cursor = self.cursor(w)
-        if cursor.profile is not None and near is not None:
-            cursor.profile.b, cursor.profile.curvature = near
-        evaluation = cursor.evaluate()
-        if cursor.profile is not None and self._any_minimum_serves:
-            self._remember_minimum(w, cursor.profile.b, evaluation.value)
-        return evaluation
-
-    def value_near(self, w: Array, near: tuple[float, float] | None) -> float:
-        """R(w), without a cut; `near` is an intercept near the best one, see `Iterate`."""
-        if not self.value_is_cheaper(near):
-            return self.evaluate(w, near).value
-        if self.intercept.profiled:
-            return self.minimum(w, near)[1]
-        check_point(self.dim, w)
-        return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
-
-    def value_is_cheaper(self, near: tuple[float, float] | None) -> bool:
-        """Whether a value without a cut saves a product."""
-        if self.intercept.profiled:
-            return near is not None or self.executor.can_gather
-        # compiled losses and data owners return gradients with the value
-        return self._single_pass and self._compiled_loops is None and self.executor.can_gather
+        return self.cursor(w).evaluate()
 
     def compiled(self, loss: Loss) -> Loss | TracedLoss:
         """A loss in the form that the shards evaluate: traced and compiled for large problems, if it can be.
@@ -229,68 +207,37 @@ class Risk(Oracle):
         return self.row_metadata is not None and self.row_metadata.one_pass
 
     # ------------------------------------------------------------ intercepts
-    def cached_minimum(self, w: Array) -> tuple[float, float] | None:
-        """A minimizing b and R(w, b), if w was evaluated lately."""
-        recent: list[tuple[Array, float, float]] = self.recent_minima.get("points", [])
-        return next(((b, value) for point, b, value in reversed(recent) if bool((point == w).all())), None)
+    def at_best_intercept(self, w: Array, near: float | None = None) -> tuple[float, Any, Cut | None]:
+        """R(w), the intercept at which the risk has this value, and a cut if it takes no further pass.
 
-    @property
-    def _any_minimum_serves(self) -> bool:
-        """Whether b is unique; or answers differ, so that a further search might find a worse one."""
-        return self.loss.smooth or self.executor.raises_values
-
-    def minimum(self, w: Array, near: tuple[float, float] | None = None) -> tuple[float, float]:
-        """The b that is minimized out, and R(w, b); remembered.
-
-        `near` is an intercept near the best one, see `Iterate`. Where a loss of single rows is piecewise
-        linear, an interval of b may be best: then b is its midpoint.
+        `near` is an intercept near the best one. Where a loss of single rows is piecewise linear, an interval
+        of b may be best: then b is its midpoint. The scores of all rows are gathered, 8 bytes each.
         """
-        found = self.cached_minimum(w)
-        if found is not None:
-            return found
-        if not self._any_minimum_serves:
-            found = self._midpoint(w)
-        elif near is not None:
-            found = self._known_minimum(w, *near)
-        if found is None:
+        if not self.intercept.profiled:
+            # compiled losses and data owners return gradients with the value
+            alone = self._single_pass and self._compiled_loops is None and self.executor.can_gather
+            value, _, cut = (self._value(w), None, None) if alone else self.evaluate(w)
+            return value, self.intercept.of_means(self.linear_map, w), cut
+        if not self.executor.can_gather:
             cursor: Any = self.cursor(w)  # its search refers to it weakly
-            found = cursor.profile.best(near)
-        self._remember_minimum(w, *found)
-        return found
-
-    def _known_minimum(self, w: Array, b: float, curvature: float) -> tuple[float, float] | None:
-        """Return b and R(w, b), by one pass and without a cursor, if b is best up to rounding; else None."""
-        if not self.loss.separable or self._compiled_loops is not None or not self.executor.can_gather:
-            return None
+            cursor.profile.b = near or 0.0
+            evaluation = cursor.evaluate()
+            return evaluation.value, cursor.profile.best.x, evaluation.cut
         check_point(self.dim, w)
-        value, slope = self.executor.sum(shard_ops.value, self.loss, self.linear_map, w, b)
-        return (b, value) if is_best(value, slope, curvature) else None
+        zs = self.executor.map(shard_ops.scores, self.linear_map, w)
+        z = zs[0] if len(zs) == 1 else namespace(zs[0]).concat(zs)
+        b, value = intercept_of_scores(self.loss, z, *self.labels, near or 0.0)
+        return value, b, None
 
-    def _midpoint(self, w: Array) -> tuple[float, float] | None:
-        """The midpoint b of the interval of best intercepts, and R(w, b); None if the loss has curvature.
-
-        The scores of all rows are gathered, 8 bytes each.
-        """
-        y, c = map(to_numpy, self.labels)
-        usable = self.loss.separable and self.executor.can_gather
-        rows = self.loss.interval_conjugate(y) if usable else None
-        if rows is None or rows.square:
-            return None
+    def _value(self, w: Array) -> float:
         check_point(self.dim, w)
-        z = np.concatenate([to_numpy(z) for z in self.executor.map(shard_ops.scores, self.linear_map, w)])
-        b = 0.5 * sum(best_interval(rows, z, c))
-        value = float(self.loss.value_grad(z + b, y, c)[0])
-        return (b, value) if math.isfinite(value) else None  # the search raises beyond double precision
-
-    def _remember_minimum(self, w: Array, b: float, value: float) -> None:
-        """Store a minimizing b and R(w, b): of the points of a path, or of the last one if w is long."""
-        recent = self.recent_minima.setdefault("points", [])
-        recent.append((1.0 * w, b, value))
-        del recent[: -max(min(self.MAX_RECENT_MINIMA, self.MAX_RECENT_ENTRIES // len(w)), 1)]
+        return float(self.executor.sum(shard_ops.value, self.loss, self.linear_map, w)[0])
 
     def best_intercept(self, w: Array) -> Any:
-        """The best intercept for w, see `minimum`; 0.0 if b is part of w, or not fitted."""
-        return self.intercept.best(self, w)[0]
+        """The best intercept for w, see `at_best_intercept`; 0.0 if b is part of w, or not fitted."""
+        if self.intercept.profiled:
+            return self.at_best_intercept(w)[1]
+        return self.intercept.of_means(self.linear_map, w)
 
     def with_zero_intercept(self) -> Risk:
         """The risk with b = 0 in place of the best intercept; itself if b is not minimized out."""
@@ -342,6 +289,30 @@ class Risk(Oracle):
         return ScoreCursor(self, w) if self.loss.separable else GatheredCursor(self, w)
 
 
+def with_intercept(risk: Risk) -> Risk:
+    """The risk with an unpenalized intercept; one per output, as entries of w, if it has several outputs.
+
+    A loss with ``shift_invariant = True`` does not depend on the intercept: the risk is returned as it is.
+    """
+    loss: Any = risk.loss
+    if risk.multi_output:
+        if not loss.has_constant_cuts:
+            raise ValueError(
+                f"{type(loss).__name__} has no method for intercepts: fit without, or add a column of ones"
+            )
+        linear_map: Any = WithIntercept(risk.linear_map)
+        k = linear_map.columns
+        return replace(risk, linear_map=linear_map, dim=risk.dim + k, intercept=ExplicitIntercepts(k))
+    if loss.shift_invariant:
+        return risk
+    if loss.fixed_positive_count:
+        raise ValueError(
+            f"{type(loss).__name__} fixes how many rows are positive, so it has no best intercept: "
+            "fit without one"
+        )
+    return replace(risk, intercept=ProfiledIntercept())
+
+
 @dataclass
 class ScoreCursor(Cursor):
     """A point of a `Risk` with a separable loss: the shards cache the scores z = X w and dz = X d."""
@@ -372,7 +343,7 @@ class ScoreCursor(Cursor):
         check_point(self.risk.dim, self.w)
         self.loss = self.risk.loss
         self.shift_invariant = self.loss.shift_invariant
-        self.profile = self.risk.intercept.profile(self)
+        self.profile = InterceptProfile(self) if self.risk.intercept.profiled else None
         self._cache_scores()
 
     def with_loss(self, loss: Loss) -> Self:
@@ -380,7 +351,7 @@ class ScoreCursor(Cursor):
         other = copy(self)
         other.loss, other.last_evaluation = loss, None
         # the intercept minimizes the other loss
-        other.profile = self.risk.intercept.profile(other)
+        other.profile = InterceptProfile(other) if self.risk.intercept.profiled else None
         return other
 
     def _cache_scores(self) -> None:
@@ -499,7 +470,8 @@ class ScoreCursor(Cursor):
         return max(self.update_shards(shard_ops.advance, self.risk.linear_map, t), default=self.max_score)
 
     def optimize_intercepts(self) -> None:
-        self.risk.intercept.optimize(self)
+        if self.risk.n_intercepts:
+            optimize_intercepts(self)
 
 
 class GatheredCursor(ScoreCursor):

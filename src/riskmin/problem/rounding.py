@@ -10,6 +10,7 @@ most the same sum at the minimizer of the cut.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -34,9 +35,13 @@ SLOPE_SUM_RATIO = 4.0
 
 
 def rounding_allowance(
-    obj: Objective, w: Array, cut: Cut, preconditioned: tuple[Objective, Array, Cut] | None = None
-) -> float:
-    """Estimate how much rounding may have raised a cut, or J at w.
+    obj: Objective,
+    w: Array,
+    b: Any,
+    cut: Cut,
+    preconditioned: tuple[Objective, Array, Any, Cut] | None = None,
+) -> tuple[float, float]:
+    """Estimate how much rounding may have raised a cut, and how much it may have changed J at w and b.
 
     A cut that was computed in preconditioned variables is also given in these, with J and w: its slopes have
     the rounding of the centered columns. Its slopes in the scores have a sum of zero up to rounding; a change
@@ -44,7 +49,7 @@ def rounding_allowance(
     """
     # size: the sum of the absolute values of all terms of J and of the cut. First the offset of the cut,
     # the penalty, labels and intercepts, ...
-    sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
+    sizes = _term_sizes(obj, w, b, SLOPE_SUM_RATIO * abs(cut.b))
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
     if obj.reg.halves:
         # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
@@ -56,10 +61,49 @@ def rounding_allowance(
     size += float(sizes.columns @ abs(w))
     unit, columns = sum_rounding(sizes.length), sizes.columns
     if preconditioned is not None:
-        obj, v, cut = preconditioned
-        columns = _term_sizes(obj, v, SLOPE_SUM_RATIO * abs(cut.b)).columns
+        obj, v, b, cut = preconditioned
+        columns = _term_sizes(obj, v, b, SLOPE_SUM_RATIO * abs(cut.b)).columns
     allowed = unit * size + _bound_change(obj, cut, unit * columns)
-    return allowed if math.isfinite(allowed) else 0.0
+    # rows at a kink have slopes in J that are not those of the cut
+    value = unit * size / sizes.slope_share
+    return (allowed if math.isfinite(allowed) else 0.0), (value if math.isfinite(value) else 0.0)
+
+
+def value_rounding(obj: Objective, w: Array, b: Any) -> float:
+    """A bound on the rounding error of J at w and b, from the slopes of each row near its score.
+
+    The score of a row has an error of at most d_i, a share of sum_j |x_ij w_j| + |b|. The loss is convex, so
+    that its slopes are largest at the ends of [z_i - d_i, z_i + d_i]. Infinite where rows have several
+    scores, or no loss of their own.
+    """
+    risk: Any = obj.risk
+    if (
+        risk.linear_map is None
+        or risk.multi_output
+        or not risk.loss.separable
+        or not risk.executor.can_gather
+    ):
+        return math.inf
+    unit = sum_rounding(_sum_length(risk))
+    parts = risk.executor.map(shard_value_error, risk.loss, risk.linear_map, w, float(b), unit)
+    return float(sum(parts)) + unit * obj.lam * obj.reg.value(w)
+
+
+def shard_value_error(
+    shard: Shard, loss: Loss, linear_map: LinearMap, w: Array, b: float, unit: float
+) -> float:
+    """A shard's part of `value_rounding`."""
+    total = 0.0
+    for i, j in blocks(shard, linear_map):
+        rows = shard.X.absolute(i, j)
+        if rows is None:
+            return math.inf
+        z, size = linear_map.scores(shard.X, w, i, j) + b, linear_map.of_rows.scores(rows, abs(w), 0, j - i)
+        error, y, c = unit * (size + abs(b)), shard.y[i:j], shard.c[i:j]
+        below, above = (abs(loss.value_grad(end, y, c)[1]) for end in (z - error, z + error))
+        value = abs(loss.value_grad(z, y, c)[0]) + loss.terms(z, y, c)
+        total += float(error @ namespace(z).maximum(below, above)) + unit * float(value)
+    return total
 
 
 class TermSizes(NamedTuple):
@@ -71,6 +115,8 @@ class TermSizes(NamedTuple):
     """sum_i c_i |u_i| (|b| + |y_i|), and further terms of the loss itself."""
     length: int
     """The length of the longest sums: over rows, or over the entries of a row."""
+    slope_share: float = 1.0
+    """The bound of the slopes of all rows that was assumed, as a share of their largest possible sum."""
 
 
 def _bound_change(obj: Objective, cut: Cut, errors: Array) -> float:
@@ -99,7 +145,7 @@ def _worst_slopes(obj: Objective, a: Array, errors: Array) -> Array:
     return xp.concat([head + away * errors[: len(head)], a[len(head) :]])
 
 
-def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
+def _term_sizes(obj: Objective, w: Array, b: Any, slope_sum: float) -> TermSizes:
     """The sums over the rows of a risk; for user-defined risks, the absolute values of the gradient.
 
     The offset of a cut is the sum of its slopes times margins of about one, so that all slopes together
@@ -107,14 +153,15 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     """
     risk: Any = obj.risk
     # the intercept is a term of all scores, too
-    b = risk.minimum(w)[0] if risk.intercept.profiled else 0.0
+    b = b if risk.intercept.profiled else 0.0
     if risk.linear_map is None:
         return TermSizes(abs(risk(w)[1]), 0.0, len(w))
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
     if not risk.loss.separable:
         return _gathered_sizes(risk, w, b, slope_sum)
     columns, others = risk.executor.sum(shard_sizes, risk.loss, risk.linear_map, w, b, slope_sum)
-    return TermSizes(columns, float(others), _sum_length(risk))
+    share = 1.0 if risk.loss.smooth else max(slope_sum, sys.float_info.min)
+    return TermSizes(columns, float(others), _sum_length(risk), share)
 
 
 def _sum_length(risk: Risk) -> int:

@@ -19,7 +19,7 @@ from riskmin.losses.conjugate import Conjugate
 from riskmin.numerics.precision import CUT_ROUNDING, sum_rounding
 from riskmin.numerics.univariate import Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.problem.certificate import balanced, multiplier_cut, scale_of_slopes, tangent
-from riskmin.problem.intercept.solve import solve_intercept
+from riskmin.problem.intercept import newton_intercept, straddle
 from riskmin.problem.objective import Objective
 
 
@@ -34,8 +34,6 @@ class ScoredPoint:
     """Number of steps by which z was updated since it was computed from w."""
     known: tuple[float, NDArray] | None = None
     """The risk and its derivatives in the scores at z + b, if a line search has computed them."""
-    curvature: float = 0.0
-    """The second derivative of the risk in the intercept, near b."""
 
 
 @dataclass
@@ -53,10 +51,8 @@ class PointEvaluation:
 class PointEvaluator:
     """Evaluates an objective at points with cached scores."""
 
-    MAX_INTERCEPT_STEPS = 8
-    """Newton steps in the intercept before a bracket is searched."""
     MAX_INTERCEPT_SLOPE = 1e-13
-    """Slope in the intercept, as a share of its terms, at which these end."""
+    """Slope in the intercept, as a share of its terms, that is removed by scaling."""
 
     obj: Objective
     rows: Shard
@@ -210,23 +206,39 @@ class PointEvaluator:
     def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
         """Find the best intercept; return the risk, slopes of sum zero, and how far their cut lies below.
 
-        Newton's method from the point's own b, which mostly is the minimizer of a model.
+        The search starts from the point's own b, which mostly is the minimizer of a model. Where rounding of
+        b leaves a slope, two tangents around the minimum are mixed to slope zero, as in `InterceptProfile`.
         """
-        risk, slope = point.known or self.value_slopes(point.z + point.b)
-        for _ in range(self.MAX_INTERCEPT_STEPS):
-            total, size = float(slope.sum()), float(np.abs(slope).sum())
-            if abs(total) <= self.MAX_INTERCEPT_SLOPE * size:
-                return self._with_sum_zero(point, risk, slope)
-            point.curvature = float(self.curvature(point.z + point.b).sum())
-            # A long step might end where a steep loss overflows.
-            if not abs(total) < point.curvature:
-                break
-            b = point.b - total / point.curvature
-            new_risk, new = self.value_slopes(point.z + b)
-            if not abs(float(new.sum())) < 0.5 * abs(total):
-                break
-            point.b, risk, slope = b, new_risk, new
-        return self._in_bracket(point)
+        evaluated = {point.b: point.known or self.value_slopes(point.z + point.b)}
+
+        def value_slopes(b: float) -> tuple[float, NDArray]:
+            if b not in evaluated:
+                evaluated[b] = self.value_slopes(point.z + b)
+            return evaluated[b]
+
+        def tangent_at(b: float) -> Tangent:
+            value, slopes = value_slopes(b)
+            return Tangent(b, value, float(slopes.sum()))
+
+        def derivatives(b: float) -> tuple[float, float, float]:
+            slopes = value_slopes(b)[1]
+            return float(slopes.sum()), float(self.curvature(point.z + b).sum()), float(np.abs(slopes).sum())
+
+        def balanced_at(b: float) -> bool:
+            slopes = value_slopes(b)[1]
+            return abs(float(slopes.sum())) <= self.MAX_INTERCEPT_SLOPE * float(np.abs(slopes).sum())
+
+        if not balanced_at(point.b):
+            point.b, step, _ = newton_intercept(tangent_at, derivatives, point.b, self.MAX_INTERCEPT_SLOPE)
+            if not balanced_at(point.b):
+                lo, hi = straddle(tangent_at, point.b, step)
+                ends = zip(zero_slope_weights(lo, hi), (lo.x, hi.x), strict=True)
+                mixed = sum(weight * value_slopes(b)[1] for weight, b in ends)
+                best = best_tangent(lo, hi)
+                point.b = best.x
+                # the cut of the mixture has the height of the intersection of both tangents
+                return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]
+        return self._with_sum_zero(point, *value_slopes(point.b))
 
     def _with_sum_zero(self, point: ScoredPoint, risk: float, slope: NDArray) -> tuple[float, NDArray, float]:
         """Scale the slopes of one sign down by a factor 1 - t, so that their sum is zero.
@@ -240,37 +252,3 @@ class PointEvaluator:
             return risk, slope, 0.0
         larger = slope > 0 if up > down else slope < 0
         return risk, np.where(larger, (1 - t) * slope, slope), t * (risk + self._magnitude(point, slope))
-
-    def _in_bracket(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
-        """Find the best intercept in a bracket, with the same results.
-
-        As in `InterceptProfile`, two tangents around the minimum are mixed to slope zero in b. They are close
-        together, which matters for the gradient where lam is small.
-        """
-        y, c = self.rows.y, self.rows.c
-        evaluated: dict[float, tuple[float, NDArray]] = {}
-
-        def value_slopes(b: float) -> tuple[float, NDArray]:
-            if b not in evaluated:
-                value, slopes = self.loss.value_grad(point.z + b, y, c)
-                evaluated[b] = float(value), slopes
-            return evaluated[b]
-
-        def tangent_at(b: float) -> Tangent:
-            value, slopes = value_slopes(b)
-            return Tangent(b, value, float(slopes.sum()))
-
-        def derivatives(b: float) -> tuple[float, float, float]:
-            slopes = value_slopes(b)[1]
-            curvature = float(self.loss.hessian(point.z + b, y, c).diagonal.sum())
-            return float(slopes.sum()), curvature, float(np.abs(slopes).sum())
-
-        lo, hi = solve_intercept(tangent_at, point.b, derivatives)
-        best = best_tangent(lo, hi)
-        point.b = best.x
-        mixed = sum(
-            weight * value_slopes(end.x)[1]
-            for weight, end in zip(zero_slope_weights(lo, hi), (lo, hi), strict=True)
-        )
-        # The cut of the mixture has the height of the intersection of both tangents.
-        return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]

@@ -7,7 +7,7 @@ from typing import Any
 
 from riskmin.core import Array, Cut, ShardCache
 from riskmin.losses.base import OffsetSmoothed
-from riskmin.problem.intercept.explicit import ConstantPredictionCuts
+from riskmin.problem.explicit_intercepts import ConstantPredictionCuts
 from riskmin.problem.risk import Risk, ScoreCursor
 
 

@@ -15,10 +15,9 @@ from riskmin.executors import Backend, Executor, as_backend
 from riskmin.executors.base import SerialExecutor
 from riskmin.linear_maps.linear import MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import Hinge, Logistic, Softmax
-from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.linear_risk import linear_risk, make_shards
 from riskmin.problem.objective import Objective
-from riskmin.problem.risk import Risk
+from riskmin.problem.risk import Risk, with_intercept
 from riskmin.regularizers import L1, L2
 from riskmin.solvers import get_solver
 from riskmin.testing.base import require

@@ -308,7 +308,8 @@ class MethodOfMultipliers:
         tol, seconds = max(self.INNER_TOL, 10.0 ** (-3 - k)), self.limits.max_seconds
         seconds = max(self.started_at + seconds - time.perf_counter(), 0.0)
         result = minimize(obj, w0=self.w, tol=tol, max_iter=1000, max_seconds=seconds)
-        self.w, self.b = result.w, float(obj.risk.best_intercept(result.w))
+        self.w = result.w
+        self.b = float(obj.risk.best_intercept(self.w) if result.intercept is None else result.intercept)
         z = np.asarray(self.X @ self.w) + self.b
         # the slopes of the penalty
         self.u = self.rho * self.constraints.shifted(-self.u / self.rho).violation(z, np.arange(len(z)))

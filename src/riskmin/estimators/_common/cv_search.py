@@ -149,12 +149,13 @@ class _FoldProblem(NamedTuple):
 
     def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
         """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
-        risk: Any = self.objective.risk
         # results of a path differ from the objective in lam only
         if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
             result = self.scaling.with_zeroed_constants(J, result)
-        return np.asarray(result.w), risk.best_intercept(result.w)
+        if result.intercept is None:
+            return np.asarray(result.w), self.objective.risk.best_intercept(result.w)
+        return np.asarray(result.w), result.intercept
 
 
 def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:

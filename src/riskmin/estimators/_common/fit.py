@@ -242,9 +242,9 @@ def fit_objective(
         result = scaling.with_zeroed_constants(objective, result)
     if single:
         result = _in_single_precision(model, objective, result)
-    # minimize over b once more, at the final w
-    b, value = _best_intercept(risk, objective, result)
-    _check_certificate(risk, value, result.lower)
+    if result.intercept is None:  # time was over
+        result = replace(result, intercept=risk.best_intercept(result.w))
+    b = result.intercept
     executor = risk.executor
     explained = result.note or (executor is not None and not executor.can_gather)
     if result.status == "converged" and not explained and not _has_learned(objective, result, start):
@@ -252,7 +252,7 @@ def fit_objective(
         result = replace(result, note=describe_trivial_fit(model, objective, result, b))
     if result.status == "stalled" and not result.note and executor is not None:
         result = replace(result, note=executor.stall_note())
-    store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
+    store_certificate(model, result, n_rows=n_rows, weighted=weighted)
     if model.can_standardize:
         model.scale_ = None if scaling is None else scaling.scale
     done = result.status in ("converged", "interrupted")
@@ -265,11 +265,11 @@ def fit_objective(
 def _in_single_precision(model: Any, objective: Objective, result: Result) -> Result:
     """Return the result at w rounded to single precision, with J there; unchanged if its gap is too large."""
     w = np.asarray(result.w).astype(np.float32).astype(np.float64)
-    value = float(objective(w).value)
+    value, b, _ = objective.at_best_intercept(w, result.intercept)
     # the default of atol is a share of the first value
     atol = 1e-6 * model.tol * result.trace[0]["value"] if model.atol is None else model.atol
     accepted = value - result.lower <= max(result.gap, model.tol * abs(value), atol)
-    return replace(result, w=w, value=value) if accepted else result
+    return replace(result, w=w, value=value, intercept=b) if accepted else result
 
 
 def _has_learned(objective: Objective, result: Result, start: NDArray | None) -> bool:
@@ -283,29 +283,14 @@ def _has_learned(objective: Objective, result: Result, start: NDArray | None) ->
     )
 
 
-def _check_certificate(risk: Risk, value: float, lower: float) -> None:
-    """Raise if the lower bound exceeds the objective by more than rounding explains.
-
-    If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
-    """
-    excess = lower - value
-    if excess <= 1e-9 * abs(value):
-        return
-    # cancellation leaves errors of the order of eps R(0), however small J is
-    if excess > 1e-12 * risk.with_zero_intercept()(np.zeros(risk.dim))[0]:
-        raise RuntimeError(
-            f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
-            "this is a bug in riskmin, or the loss is not convex"
-        )
-
-
-def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
+def store_certificate(model: Any, result: Result, *, n_rows: int, weighted: bool) -> None:
     """Set the attributes that hold the certificate and describe the data it is about."""
-    model.result_ = result
+    # without the multipliers, which have the length of the data, and equal rows as one
+    model.result_ = replace(result, multipliers=None)
     model.n_iter_ = result.n_iter
-    model.objective_ = value
+    model.objective_ = result.value
     model.lower_bound_ = result.lower
-    model.gap_ = value - result.lower
+    model.gap_ = result.gap
     model.n_samples_fit_ = n_rows
     model.weighted_ = weighted
     for name in ("preparation_", "command_", "target_name_"):  # of a previous fit
@@ -317,11 +302,9 @@ def move_to_point(model: Any, objective: Objective, w: NDArray, X: Any, rows: En
 
     The lower bound stays: it is one of min J, whatever the point.
     """
-    result = replace(model.result_, w=w, value=float(objective(w).value), status="interrupted", criterion="")
-    risk: Any = objective.risk
-    b, value = _best_intercept(risk, objective, result)
-    _check_certificate(risk, value, result.lower)
-    store_certificate(model, result, value, n_rows=model.n_samples_fit_, weighted=model.weighted_)
+    value, b, _ = objective.at_best_intercept(w)
+    result = replace(model.result_, w=w, value=value, intercept=b, status="interrupted", criterion="")
+    store_certificate(model, result, n_rows=model.n_samples_fit_, weighted=model.weighted_)
     model._set_fitted(np.asarray(w), b, X, rows)
 
 
@@ -365,13 +348,6 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
         )
     # the last fit may have had another regularizer: project onto the domain of this one
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
-
-
-def _best_intercept(risk: Risk, objective: Objective, result: Result) -> tuple[Any, float]:
-    """Return the best intercept for the fitted w, and J at both."""
-    b, value = risk.intercept.best(risk, result.w)
-    # without a search for b, the value is that of the run
-    return b, result.value if value is None else value + objective.lam * objective.reg.value(result.w)
 
 
 @contextlib.contextmanager

@@ -81,8 +81,7 @@ def store_combined(
     """Set the certificate of a model to that of the sum of its separate problems, and return the result."""
     result = combine_results([m.result_ for m in singles], reg, float(model.alpha), model.tol)
     model._hints = next((m._hints for m in singles if m.result_.status == result.status), ConvergenceHints())
-    value = sum(m.objective_ for m in singles)
-    store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
+    store_certificate(model, result, n_rows=n_rows, weighted=weighted)
     return result
 
 

@@ -54,10 +54,10 @@ class ColumnScaling:
             w[-m:] += linear_map.inner.scores(row, np.ascontiguousarray(head), 0, 1)[0]
         W[:] = zeroed
         # accept the change if J increases by no more than rounding
-        value = objective.value(w)
+        value, b, _ = objective.at_best_intercept(w, result.intercept)
         if value > result.value + 1e-12 * abs(result.value):
             return result
-        return replace(result, w=w, value=value, lower=min(result.lower, value))
+        return replace(result, w=w, value=value, lower=min(result.lower, value), intercept=b)
 
 
 def rescale_to_standardized(reg: Any, scale: NDArray, dim: int) -> Any:

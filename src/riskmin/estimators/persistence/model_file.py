@@ -41,7 +41,6 @@ MODEL_FORMAT = 1
 CLAIM_KEYS = (
     "objective",
     "lower_bound",
-    "value",
     "b",
     "status",
     "criterion",
@@ -210,7 +209,6 @@ def _claim_record(model: Any) -> dict[str, Any]:
     return {
         "objective": model.objective_,
         "lower_bound": model.lower_bound_,
-        "value": result.value,
         "b": result.cut.b,
         "status": result.status,
         "criterion": result.criterion,
@@ -236,7 +234,6 @@ def _read_model(
     store_certificate(
         model,
         _read_result(w, a, claim),
-        read_finite(claim, "objective"),
         n_rows=n_rows,
         weighted=read_flag(claim, "weighted"),
     )
@@ -266,7 +263,7 @@ def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
     if met not in get_args(Criterion) or (status == "converged" and not met):
         raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
     cut, last = Cut(a, read_finite(claim, "b")), [read_trace_row(claim["last"])]
-    value, lower = read_finite(claim, "value"), read_finite(claim, "lower_bound")
+    value, lower = read_finite(claim, "objective"), read_finite(claim, "lower_bound")
     error = read_finite(claim, "value_error") if "value_error" in claim else 0.0
     if not 0 <= error <= abs(value):
         raise ValueError(f"its value has an error of {error:g}, which is not between 0 and the value")

@@ -22,7 +22,7 @@ from riskmin.losses.base import Loss, OffsetSmoothed
 from riskmin.losses.nondecomposable.by_query import QuerySeparable
 from riskmin.owners.wire.codec import MessageError, OwnerMessage, encode
 from riskmin.problem import column_moments, rounding, shard_ops
-from riskmin.problem.intercept import explicit
+from riskmin.problem import explicit_intercepts as explicit
 from riskmin.regularizers import L1, L2, Box, Elastic
 from riskmin.solvers.bundle import stored_cuts
 

@@ -24,10 +24,9 @@ from riskmin.core import Array, LinearMap, Matrix, NDArray, Shard
 from riskmin.executors.base import SerialExecutor
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
-from riskmin.problem.intercept.strategies import with_intercept
 from riskmin.problem.kernel.mercer import DotProduct, Kernel, KernelMatrix, Polynomial, Rbf, sp
 from riskmin.problem.linear_risk import check_labels, check_weights
-from riskmin.problem.risk import Risk
+from riskmin.problem.risk import Risk, with_intercept
 from riskmin.regularizers.base import Regularizer, quadratic_scale
 
 SQRT2 = math.sqrt(2.0)

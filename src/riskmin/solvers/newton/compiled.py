@@ -18,7 +18,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Hessian, NDArray
 from riskmin.losses.hessian import separable_hessian
 from riskmin.numerics.precision import INTERCEPT_SLOPE_ROUNDING
-from riskmin.problem.intercept.solve import VANISHED_RISK_RATIO, newton_in_bracket
+from riskmin.problem.intercept import VANISHED_RISK_RATIO, newton_in_bracket
 from riskmin.solvers.newton.score_problem import (
     LINE_SEARCH_SLOPE_RATIO,
     ScoreEvaluation,

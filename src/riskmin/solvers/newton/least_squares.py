@@ -99,9 +99,9 @@ class LeastSquares:
             best = cut if best is None else max(best, cut, key=obj.lower)
             obj.count.calls += 1
             if not resumed:
-                near = evaluation.intercept if self.problem.intercept else None
+                near = evaluation.b if self.problem.intercept else None
                 info, state = {"passes": float(at.steps)}, replace(at).to_state
-                yield Iterate(at.w, value, best, info, state, not self.problem.intercept, near)
+                yield Iterate(at.w, value, best, info, state, near)
             resumed, gap = False, value - obj.lower(best)
             exact = -(cut.a + self.penalty * at.smoothed)
             if self._square(exact) > self.MAX_DRIFT * self._square(at.smoothed_residual):

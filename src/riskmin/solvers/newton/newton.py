@@ -314,8 +314,8 @@ class Newton(Solver):
             info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
             system_state = system.to_state()
             state = NewtonState(point, best, system_state).to_arrays
-            near = point.evaluation.intercept if problem.intercept and problem.smooth else None
-            yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
+            near = point.evaluation.b if problem.intercept and problem.smooth else None
+            yield Iterate(point.w, value, best, info, state, near)
             complementarity, moved = point.complementarity(), None
             fitted = problem.intercept or obj.n_intercepts
             slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if fitted else 0.0
@@ -331,7 +331,7 @@ class Newton(Solver):
                     # the same point with a better bound, before it moves
                     best, n_evaluations = cut, 0
                     state = NewtonState(point, best, system_state).to_arrays
-                    yield Iterate(point.w, value, best, info, state, not problem.intercept, near)
+                    yield Iterate(point.w, value, best, info, state, near)
                 elif cut is not None:
                     best = max(best, cut, key=obj.lower)
                 # with mu, a stage ends where its steps are rounding: its multipliers are the next center

@@ -17,7 +17,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
 from riskmin.numerics.precision import CUT_ROUNDING, INTERCEPT_SLOPE_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent
-from riskmin.problem.intercept.solve import solve_intercept
+from riskmin.problem.intercept import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem

@@ -24,7 +24,7 @@ from riskmin.losses.base import Loss
 from riskmin.losses.hessian import hessian_product
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
-from riskmin.problem.intercept.solve import solve_intercept
+from riskmin.problem.intercept import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
 from riskmin.solvers.newton.devices.design import design_of
@@ -46,12 +46,6 @@ class ScoreEvaluation(NamedTuple):
     """The unsmoothed loss at an intercept near the best one, at which it may be lower: an upper bound."""
     hessian_diagonal: NDArray | None = None
     """The second derivatives, if they are computed together with the multipliers."""
-
-    @property
-    def intercept(self) -> tuple[float, float] | None:
-        """The intercept and the second derivative in it, if it is positive; for smooth losses."""
-        curvature = 0.0 if self.hessian_diagonal is None else float(self.hessian_diagonal.sum())
-        return (self.b, curvature) if 1e-9 < curvature < math.inf else None
 
 
 class ScoreProblem:

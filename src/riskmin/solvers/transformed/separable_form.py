@@ -20,7 +20,7 @@ import numpy as np
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver, UnsupportedProblem, as_solver
 from riskmin.core.limits import LIMITS
 from riskmin.losses.margin import Hinge
-from riskmin.problem.intercept.strategies import ProfiledIntercept
+from riskmin.problem.intercept import ProfiledIntercept
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk

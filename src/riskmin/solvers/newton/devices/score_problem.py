@@ -24,7 +24,7 @@ from riskmin.numerics.univariate import Tangent, best_tangent, refine_on_grids
 from riskmin.problem import shard_ops
 from riskmin.problem.compiled import device_loops
 from riskmin.problem.compiled.tracing import TracedLoss, trace_loss
-from riskmin.problem.intercept.solve import solve_intercept
+from riskmin.problem.intercept import solve_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.solvers.newton.compiled import CompiledScoreProblem

@@ -24,7 +24,7 @@ from riskmin._numba.newton import slots
 from riskmin.core import Array, Cut, Iterate, NDArray
 from riskmin.core.blas_threads import cholesky, scipy_linalg
 from riskmin.core.deadline import check
-from riskmin.problem.intercept.solve import INTERCEPT_RELATIVE_GAP
+from riskmin.problem.intercept import INTERCEPT_RELATIVE_GAP
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import beside_another_library
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
@@ -109,10 +109,8 @@ class SmallSmoothProblem:
             info = {"mu": 0.0, "evaluations": 1.0 + point.steps}
             kept = dict(zip(("kept", "matrix"), self.kept or (), strict=False))
             state = NewtonState(point, best, {"cg_steps": 0.0, "small": True} | kept).to_arrays
-            # at the start, the intercept is the best one
-            exact = not self.intercept or not (point.steps or point.w.any())
-            near = point.evaluation.intercept if self.intercept else None
-            yield Iterate(point.w, value, best, info, state, exact, near)
+            near = point.evaluation.b if self.intercept else None
+            yield Iterate(point.w, value, best, info, state, near)
             gap = (value - obj.lower(point.cut)) / value if value > 0 else 0.0
             point = self._stage(point, self.GAP_SHARE * gap if gap <= self.MAX_GAP else self.MAX_GAP, warm)
             warm = False

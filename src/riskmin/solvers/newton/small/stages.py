@@ -147,8 +147,8 @@ class SmallProblem(PiecewiseQuadratic):
             obj.count.calls += 1 + point.steps
             info = {"mu": point.mu, "evaluations": 1.0 + point.steps}
             state = NewtonState(point, best, {"cg_steps": 0.0}).to_arrays
-            near = point.evaluation.intercept if self.intercept and self.smooth else None
-            yield Iterate(point.w, value, best, info, state, not self.intercept, near)
+            near = point.evaluation.b if self.intercept and self.smooth else None
+            yield Iterate(point.w, value, best, info, state, near)
             # the remaining gap is rounding
             if (not stage_mu and not point.steps) or 0 < point.mu <= mu_floor * point.initial_mu:
                 return

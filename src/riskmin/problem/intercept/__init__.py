@@ -1,1 +1,0 @@
-"""Intercepts: profiled out of the risk, or explicit entries of w."""
