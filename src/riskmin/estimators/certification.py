@@ -343,6 +343,8 @@ def claim_error(case: _Case, J: float, atol: float) -> str | None:
     if abs(J + above - claimed) > max(OBJECTIVE_RTOL * abs(claimed), OBJECTIVE_RTOL * atol, case.rounding):
         error = abs(J / claimed - 1) if claimed else math.inf
         return f"the objective is {J:.9g}, not {claimed:.9g} as claimed: a relative error of {error:.2g}"
+    if result.value != claimed:
+        return f"its run ended at {result.value:.9g}, which is not the objective that it claims"
     proved = cut_lower_bound(model)
     # a claimed bound of 0 needs no cut: every loss and every regularizer is nonnegative
     if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J) + case.rounding:

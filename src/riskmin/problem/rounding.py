@@ -73,19 +73,17 @@ def value_rounding(obj: Objective, w: Array, b: Any) -> float:
     """A bound on the rounding error of J at w and b, from the slopes of each row near its score.
 
     The score of a row has an error of at most d_i, a share of sum_j |x_ij w_j| + |b|. The loss is convex, so
-    that its slopes are largest at the ends of [z_i - d_i, z_i + d_i]. Infinite where rows have several
-    scores, or no loss of their own.
+    that its slopes are largest at the ends of [z_i - d_i, z_i + d_i]; a loss of several classes is largest
+    where all scores but that of the label are too high. Infinite for other losses of several scores, and
+    where rows have no loss of their own.
     """
     risk: Any = obj.risk
-    if (
-        risk.linear_map is None
-        or risk.multi_output
-        or not risk.loss.separable
-        or not risk.executor.can_gather
-    ):
+    known = risk.linear_map is not None and risk.loss.separable and risk.executor.can_gather
+    if not known or (risk.multi_output and risk.loss.task != "multiclass"):
         return math.inf
     unit = sum_rounding(_sum_length(risk))
-    parts = risk.executor.map(shard_value_error, risk.loss, risk.linear_map, w, float(b), unit)
+    b = 0.0 if risk.multi_output else float(b)  # several intercepts are entries of w
+    parts = risk.executor.map(shard_value_error, risk.loss, risk.linear_map, w, b, unit)
     return float(sum(parts)) + unit * obj.lam * obj.reg.value(w)
 
 
@@ -100,9 +98,14 @@ def shard_value_error(
             return math.inf
         z, size = linear_map.scores(shard.X, w, i, j) + b, linear_map.of_rows.scores(rows, abs(w), 0, j - i)
         error, y, c = unit * (size + abs(b)), shard.y[i:j], shard.c[i:j]
-        below, above = (abs(loss.value_grad(end, y, c)[1]) for end in (z - error, z + error))
+        xp = namespace(z)
+        if z.ndim == 2:  # the worst signs of the errors of a loss of several classes, and the opposite ones
+            shift = xp.where(xp.arange(z.shape[1])[None, :] == y[:, None], -error, error)
+        else:
+            shift = error
+        below, above = (abs(loss.value_grad(end, y, c)[1]) for end in (z - shift, z + shift))
         value = abs(loss.value_grad(z, y, c)[0]) + loss.terms(z, y, c)
-        total += float(error @ namespace(z).maximum(below, above)) + unit * float(value)
+        total += float((error * xp.maximum(below, above)).sum()) + unit * float(value)
     return total
 
 
