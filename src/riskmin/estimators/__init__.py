@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from riskmin.estimators.persistence.model_file import save_model as save_model
     from riskmin.estimators.persistence.onnx_graph import to_onnx as to_onnx
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
+    from riskmin.estimators.region import OptimumRegion as OptimumRegion
+    from riskmin.estimators.region import optimum_region as optimum_region
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
     from riskmin.estimators.summary.table import CoefficientSummary as CoefficientSummary
     from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
@@ -52,6 +54,8 @@ MODULE_OF = {
     "certify": "certification",
     "get_scorer": "_common.scoring",
     "multipliers": "evidence",
+    "OptimumRegion": "region",
+    "optimum_region": "region",
     "load_model": "persistence.model_file",
     "save_model": "persistence.model_file",
     "to_onnx": "persistence.onnx_graph",
