@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.certificates.curvature import column_sums
+from riskmin.certificates.multipliers import RowCuts
 from riskmin.certificates.region import CenteredRows
 from riskmin.core import NDArray
-from riskmin.numerics.precision import EPSILON, INTERCEPT_SLOPE_ROUNDING, sum_rounding
+from riskmin.numerics.precision import CUT_ROUNDING, EPSILON, INTERCEPT_SLOPE_ROUNDING, sum_rounding
+from riskmin.problem.objective import Objective
+from riskmin.problem.rounding import value_rounding
 
 MAX_BISECTIONS = 200
 """Steps that halve, or first double, an interval of the intercept: enough for all numbers."""
@@ -58,48 +61,39 @@ class Ball:
         return z - half + self.ends[0], z + half + self.ends[1]
 
 
-def ball(
-    X: Any,
-    y: NDArray,
-    c: NDArray,
-    loss: Any,
-    reg: Any,
-    lam: float,
-    *,
-    w: NDArray,
-    u: NDArray,
-    gap: float,
-    intercept: float | None,
-) -> Ball:
-    """The ball of weights w and multipliers u of the rows, with the gap that both prove.
-
-    `intercept` is one near the best, or None for a model without.
-    """
-    reg, p = reg.without_sizes, X.shape[1]
+def ball_of_multipliers(obj: Objective, X: Any, w: NDArray, b: float, u: NDArray) -> Ball:
+    """The ball of the weights w, with an intercept near the best, and of multipliers u of the rows X."""
+    cuts, reg, lam, p = RowCuts(obj), obj.reg.without_sizes, obj.lam, X.shape[1]
+    y, c, loss = cuts.y, cuts.c, cuts.loss
     square = np.broadcast_to(np.asarray(reg.terms(w).square, dtype=float), (p,)) if reg.separable else None
     if square is None or not (square > 0).all():
         raise ValueError(
             f"{reg!r} with {type(loss).__name__} leaves the optimum undetermined: regions need the squares "
             "of all weights in the penalty, as in 'l2' and 'elastic'"
         )
-    mean = column_sums(X, c) if intercept is not None else np.zeros(p)
+    value = float(loss.value_grad(np.asarray(X @ w) + b, y, c)[0]) + lam * float(reg.value(w))
+    u, cut = cuts.feasible(u)
+    error = value_rounding(obj, w, b)
+    gap = max(value - float(obj.lower(cut)), 0.0) + (error if math.isfinite(error) else CUT_ROUNDING * value)
+    intercept, u = bool(obj.risk.intercept.profiled), reg.scale(cut, lam) * u  # type: ignore[attr-defined]
+    mean = column_sums(X, c) if intercept else np.zeros(p)
     dual = reg.conjugate_grad(-column_sums(X, c * u) / lam)
     distance = square @ (w - dual) ** 2
     radius = math.sqrt(max(gap / lam - distance / 4, 0.0) + 8 * EPSILON * (square @ (w * w + dual * dual)))
     rows, center, inverse_sizes = CenteredRows(X, mean), (w + dual) / 2, 1 / np.sqrt(square)
-    if intercept is None:
+    if not intercept:
         return Ball(rows, center, inverse_sizes, radius, (0.0, 0.0))
     z, half = _scores(rows, center, radius, inverse_sizes)
 
     def total_slope(scores: NDArray) -> Callable[[float], int]:
         def sign(b: float) -> int:
-            u = loss.value_grad(scores + b, y, c)[1]
-            total = float(u.sum())
-            return int(np.sign(total)) if abs(total) > INTERCEPT_SLOPE_ROUNDING * np.abs(u).sum() else 0
+            slopes = loss.value_grad(scores + b, y, c)[1]
+            total = float(slopes.sum())
+            return int(np.sign(total)) if abs(total) > INTERCEPT_SLOPE_ROUNDING * abs(slopes).sum() else 0
 
         return sign
 
-    start = float(intercept + mean @ center)
+    start = float(b + mean @ center)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = _change(total_slope(z + half), start, -1), _change(total_slope(z - half), start, 1)
     return Ball(rows, center, inverse_sizes, radius, ends)

@@ -186,12 +186,21 @@ class Ellipsoid:
     radius: float
     leverage: NDArray
     """|T' x_i| of each row."""
-    inverse_error: float = 0.0
+    curvatures: NDArray
+    """c_i l''(z_i) of each row, of which the Hessian is made."""
+    inverse_error: float
+    """How much T T' may differ from the inverse of the Hessian at the center, relatively."""
 
     @property
     def zero(self) -> NDArray:
         """The weights that are certainly zero."""
         return self.problem.kinked & ~self.factor[1:].any(axis=1)
+
+    @property
+    def point(self) -> tuple[NDArray, float]:
+        """The weights and the intercept of the center, in the units of X."""
+        w = self.center[1:]
+        return w, float(self.center[0] - self.rows.mean @ w)
 
     def along(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         """The ends of direction' theta*, for the columns of `direction`, of p + 1 rows."""
@@ -306,7 +315,8 @@ class _NewtonPath:
             leverage = self.rows.norms(T)
             N = np.linalg.norm(T.T @ r) + np.linalg.norm(np.abs(T).T @ rounding)
             radius = distance_to_minimum(moved * N / (1 - error), M * float(np.max(leverage, initial=0.0)))
-            region = Ellipsoid(problem, self.rows, self.theta, T, radius, leverage, error)
+            difference = error + math.expm1(M * self.change)
+            region = Ellipsoid(problem, self.rows, self.theta, T, radius, leverage, self.h, difference)
             if not math.isfinite(radius):
                 return region
             # the gradient of the risk changes by at most this on the way to the minimizer

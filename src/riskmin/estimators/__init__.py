@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.region import OptimumRegion as OptimumRegion
     from riskmin.estimators.region import optimum_region as optimum_region
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
+    from riskmin.estimators.removal import LeaveOneOut as LeaveOneOut
     from riskmin.estimators.summary.table import CoefficientSummary as CoefficientSummary
     from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
 
@@ -53,6 +54,7 @@ MODULE_OF = {
     "CoefficientSummary": "summary.table",
     "certify": "certification",
     "get_scorer": "_common.scoring",
+    "LeaveOneOut": "removal",
     "multipliers": "evidence",
     "OptimumRegion": "region",
     "optimum_region": "region",

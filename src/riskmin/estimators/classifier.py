@@ -35,11 +35,12 @@ from riskmin.estimators.persistence.records import (
     read_finite,
     read_flag,
 )
+from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
+class LinearClassifier(MulticlassMixin, SummaryMixin, RemovalMixin, RowEstimator):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.certificates.ball import Ball, ball
+from riskmin.certificates.ball import Ball, ball_of_multipliers
 from riskmin.certificates.curvature import SingularHessian
 from riskmin.certificates.multipliers import best_multipliers
 from riskmin.certificates.region import Ellipsoid, RowProblem, ellipsoid
@@ -20,10 +20,8 @@ from riskmin.estimators._common.training_rows import training_rows
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import coefficient_covariance
-from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
-from riskmin.problem.rounding import value_rounding
 
 
 @dataclass(frozen=True)
@@ -205,13 +203,15 @@ def region_of_rows(model: Any, rows: Any, at: RiskArguments, counts: NDArray) ->
         except SingularHessian:
             if not lam:
                 raise
+    return OptimumRegion(model, ball_of_multipliers(*gap_point(model, rows, at)), rows, at, counts)
+
+
+def gap_point(model: Any, rows: Any, at: RiskArguments) -> tuple[Objective, Any, NDArray, float, NDArray]:
+    """The objective of a model, its rows, its weights and intercept, and multipliers that prove its gap."""
+    loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
+    intercept, reg = bool(model.fit_intercept), fitted_regularizer(model)
     risk = linear_risk(rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept)
-    obj = Objective(risk, reg, lam)
-    value = float(loss.value_grad(*at)[0]) + lam * float(reg.value(w))
-    u, lower = best_multipliers(obj, w, at.scores, value - float(model.gap_))
-    error = value_rounding(obj, w, b)
-    gap = max(value - lower, 0.0) + (error if np.isfinite(error) else CUT_ROUNDING * abs(value))
-    found = ball(
-        rows, at.labels, at.weights, loss, reg, lam, w=w, u=u, gap=gap, intercept=b if intercept else None
-    )
-    return OptimumRegion(model, found, rows, at, counts)
+    obj = Objective(risk, reg, float(model.alpha))
+    value = float(loss.value_grad(*at)[0]) + obj.lam * float(reg.value(w))
+    u, _ = best_multipliers(obj, w, at.scores, value - float(model.gap_))
+    return obj, rows, w, model._risk_intercept() if intercept else 0.0, u
