@@ -45,7 +45,7 @@ def slopes(loss: str, z: Any, y: Any) -> tuple[Any, Any]:
 def minimum(
     loss: str, X: Any, y: Any, c: Any, square: Any, absolute: Any, w: Any, b: float, intercept: bool
 ) -> tuple[Any, Any] | None:
-    """The minimizer in extended precision from weights near it; None if it does not satisfy the conditions."""
+    """The minimizer in extended precision from weights near it; None if it violates the conditions."""
     mean = (c @ X).astype(LONG) if intercept else np.zeros(X.shape[1], LONG)
     Z = np.column_stack([np.full(len(X), LONG(intercept)), X.astype(LONG) - mean])
     c, y = c.astype(LONG), y.astype(LONG)
@@ -148,8 +148,16 @@ def check_region(made: dict[str, Any], model: Any, w: Any, b: Any, slack: float)
         labels, certain = region.predict_certain(X)
         wrong += int(np.sum(certain & (np.where(z > 0, 1.0, -1.0) != labels)))
     width = float(np.median(scores[:, 1] - scores[:, 0]))
-    error = float(np.median(abs(model.decision_function(X) - z))) if hasattr(model, "decision_function") else 0.0
-    return {"wrong": wrong, "claims": 2 * len(w) + 2 * len(z), "width": width, "error": error, "seconds": seconds}
+    error = (
+        float(np.median(abs(model.decision_function(X) - z))) if hasattr(model, "decision_function") else 0.0
+    )
+    return {
+        "wrong": wrong,
+        "claims": 2 * len(w) + 2 * len(z),
+        "width": width,
+        "error": error,
+        "seconds": seconds,
+    }
 
 
 def check(seed: int) -> dict[str, Any]:
@@ -172,7 +180,9 @@ def check(seed: int) -> dict[str, Any]:
 @click.command(help=__doc__)
 @click.option("--settings", default=100, show_default=True, help="How many problems.")
 @click.option("--first", default=0, show_default=True, help="The seed of the first one.")
-@click.option("--lines", type=click.Path(path_type=Path), help="A file of results, to which new ones are added.")
+@click.option(
+    "--lines", type=click.Path(path_type=Path), help="A file of results, to which new ones are added."
+)
 def main(settings: int, first: int, lines: Path | None) -> None:
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines and lines.exists() else []
     known = {record["seed"] for record in done}
@@ -192,7 +202,9 @@ def main(settings: int, first: int, lines: Path | None) -> None:
         for reason in sorted(set(reasons)):
             click.echo(f"{key}: {reasons.count(reason)} x {reason}")
     claims = sum(record["claims"] for record in checked)
-    click.echo(f"{len(checked)} problems, {claims} claims, {sum(record['wrong'] for record in checked)} wrong")
+    click.echo(
+        f"{len(checked)} problems, {claims} claims, {sum(record['wrong'] for record in checked)} wrong"
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ size of the group has its inverse. A Newton step d changes the scores of the oth
 .. math:: |F'(\theta + d)|_{A^{-1}} \le |F'(\theta) + F''(\theta)\, d|_{A^{-1}}
           + \frac{e^{M s} - 1 - M s}{M s}\, |d|_A ,
 
-since :math:`|l'(z + t) - l'(z) - l''(z) t| \le l''(z) |t| (e^{M|t|} - 1 - M|t|) / (M|t|)`. The distance of
+since :math:`|l'(z + t) - l'(z) - l''(z) t| \le l''(z) |t| (e^{M|t|} - 1 - M|t|) / (M|t|)`. With the changes
+:math:`t_i \le s` of all scores, the last term is at most
+:math:`\tfrac M2 (1 - \tfrac{M s}3)^{-1} (\sum_i c_i h_i t_i^4)^{1/2}`. The distance of
 :math:`\theta + d` to the minimizer of F follows as in `certificates.region`, with the Hessian
 :math:`\min(1, \rho)\, e^{-M s} A`, and with it that of the scores of the group. Where this is too much, the
 gradient at :math:`\theta + d` is computed, and further steps are taken.
@@ -113,7 +115,7 @@ class _Step:
         return np.sqrt(np.maximum(np.sum(self.d**2, axis=1) - np.sum(inner**2, axis=1), 0.0))
 
     def held_out(self, norm: NDArray, change: NDArray) -> tuple[NDArray, NDArray]:
-        """Scores of the rows of the groups, and their bounds, where the gradient of F has at most this norm."""
+        """Scores of the rows of the groups, and their bounds, by the norm of the gradient of F."""
         region, M = self.region, self.M
         error, root = region.inverse_error, np.sqrt(self.values[:, 0])
         # the gradient of J, its rounding, and that of the steps
@@ -121,9 +123,7 @@ class _Step:
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(M * change) / np.maximum(self.least_ratio - error / root**2, 0.0)
             N = np.where(self.least > LEAST_EIGENVALUE, growth * norm, math.inf)
-        radius = np.array(
-            [distance_to_minimum(a, b) for a, b in zip(N.tolist(), (M * self.L).tolist(), strict=True)]
-        )
+        radius = distance_to_minimum(N, M * self.L)
         scores = self.z[self.groups] + np.einsum("mik,mk->mi", self.own, self.d)
         return scores, radius[:, None] * self.sizes
 
@@ -137,74 +137,108 @@ class _Step:
             remainder = np.where(s < 1e-5, 0.5001 * s, (np.expm1(s) - s) / s) * self._size_of_d()
             return self.held_out(norm + remainder, change)
 
+    def _changes(self) -> tuple[NDArray, NDArray]:
+        """The changes of the scores of the other rows, of shape (n, m), and the largest of each group."""
+        changes = self.V @ self.d.T
+        changes[self.groups.T, np.arange(len(self.d))] = 0.0
+        return changes, np.maximum(changes.max(axis=0), -changes.min(axis=0))
+
+    def by_changes(self) -> tuple[NDArray, NDArray]:
+        """`held_out` by the bound of the remainder for the changes of all scores."""
+        changes, largest = self._changes()
+        np.square(changes, out=changes)
+        np.square(changes, out=changes)
+        sums = np.sqrt(self.region.curvatures @ changes)
+        with np.errstate(divide="ignore"):
+            factor = 0.5 * self.M / np.maximum(1 - self.M * largest / 3, 0.0)
+        return self.held_out(self._norm(self.residual) + factor * sums, largest)
+
     def by_gradient(self, move: bool) -> tuple[NDArray, NDArray]:
         """`held_out` by the gradient at theta + d, after a further step if `move`."""
-        problem, V, m = self.region.problem, self.V, len(self.d)
+        problem, m = self.region.problem, len(self.d)
         if move:
             self.d = self.d - self._solve(self.gradient)
-        changes = V @ self.d.T
-        changes[self.groups.T, np.arange(m)] = 0.0
+        changes, largest = self._changes()
         n, y = len(self.z), problem.y
         with np.errstate(over="ignore", invalid="ignore"):
             z = (self.z[:, None] + changes).ravel()
             slopes = problem.loss.value_grad(z, np.repeat(y, m), np.ones(n * m))[1].reshape(n, m)
             slopes -= self.u[:, None]
             slopes[self.groups.T, np.arange(m)] = 0.0
-            risk = (problem.c[:, None] * slopes).T @ V
+            risk = (problem.c[:, None] * slopes).T @ self.V
         weights = self.d @ self.T[1:].T
-        penalty = ((problem.square + self.change) * weights) @ self.T[1:]
-        self.gradient = self.first + risk + penalty
-        return self.held_out(self._norm(self.gradient), np.max(np.abs(changes), axis=0, initial=0.0))
+        self.gradient = self.first + risk + ((problem.square + self.change) * weights) @ self.T[1:]
+        return self.held_out(self._norm(self.gradient), largest)
 
 
 def held_out_scores(
-    region: Ellipsoid, groups: Sequence[NDArray], ratios: NDArray, tol: float, *, signs: bool
+    region: Ellipsoid, blocks: Sequence[tuple[NDArray, NDArray]], tol: float, *, signs: bool
 ) -> HeldOut:
     """Scores of the rows of each group by the optimum without it.
 
-    `ratios` are the rho of each group and column. Steps are taken until a score is within tol, and of a
-    certain sign if `signs`; those for which this fails keep what was proved.
+    Each block has groups of the same size, of shape (m, size), and their rho, of shape (m, p). Steps are
+    taken until a score is within tol, and of a certain sign if `signs`; those for which this fails keep what
+    was proved.
     """
-    n = len(region.leverage)
-    V = region.rows.times(region.factor)
-    size = sum_rounding(V.shape[1]) * region.rows.absolute().times(np.abs(region.center))
-    scores, bounds, one_step = np.zeros(n), np.full(n, math.inf), np.zeros(n, dtype=bool)
-
-    def store(index: NDArray, rows: NDArray, found: tuple[NDArray, NDArray], first: bool) -> NDArray:
-        """Keep what was found for groups, and return those that are still open."""
-        z, bound = found[0], np.nan_to_num(found[1], nan=math.inf, posinf=math.inf) + size[rows]
-        is_open = bound > tol
-        if signs:
-            is_open = is_open | (np.abs(z) <= bound)
-        scores[rows], bounds[rows] = z, bound
-        is_open = is_open.any(axis=1)
-        one_step[rows] = first & ~is_open[:, None]
-        return index[is_open]
-
-    for index in _by_size(groups, V.shape):
-        rows = np.stack([groups[k] for k in index])
-        step = _Step(region, V, rows, ratios[index])
-        left = store(index, rows, step.by_remainder(), True)
-        block = max(LIMITS.copy_max_entries // (4 * n), 1)
-        for start in range(0, len(left), block):
-            part = left[start : start + block]
-            previous, own = np.full(len(part), math.inf), np.stack([groups[k] for k in part])
-            step = _Step(region, V, own, ratios[part])
-            for k in range(MAX_STEPS):
-                found = step.by_gradient(move=k > 0)
-                open_groups = store(part, own, found, k == 0)
-                # steps of a fixed Hessian that do not halve the bound lead nowhere
-                now = np.linalg.norm(step.gradient, axis=1)
-                if not len(open_groups) or not np.any(now < 0.5 * previous):
-                    break
-                previous = now
-    return HeldOut(scores, bounds, one_step)
+    search = _Search(region, tol, signs)
+    q = search.V.shape[1]
+    for groups, ratios in blocks:
+        size = groups.shape[1]
+        for part in _slices(len(groups), size * (q + size)):
+            search.run(groups[part], ratios[part])
+    return HeldOut(search.scores, search.bounds, search.one_step)
 
 
-def _by_size(groups: Sequence[NDArray], shape: tuple[int, int]) -> Iterator[NDArray]:
-    """Indices of groups of equal size, few enough for their rows to be copied."""
-    sizes = np.array([len(group) for group in groups])
-    for size in np.unique(sizes):
-        index = np.flatnonzero(sizes == size)
-        block = max(LIMITS.copy_max_entries // (int(size) * (shape[1] + int(size))), 1)
-        yield from (index[k : k + block] for k in range(0, len(index), block))
+class _Search:
+    """What is known of the scores of all rows."""
+
+    def __init__(self, region: Ellipsoid, tol: float, signs: bool) -> None:
+        n = len(region.leverage)
+        self.region, self.tol, self.signs = region, tol, signs
+        self.V = region.rows.times(region.factor)
+        sizes = region.rows.absolute().times(np.abs(region.center))
+        self.rounding = sum_rounding(self.V.shape[1]) * sizes
+        self.scores, self.bounds = np.zeros(n), np.full(n, math.inf)
+        self.one_step = np.zeros(n, dtype=bool)
+
+    def run(self, groups: NDArray, ratios: NDArray) -> None:
+        """Find the scores of groups of one size: by bounds of a step, then by gradients."""
+        step = _Step(self.region, self.V, groups, ratios)
+        left = self._store(groups, step.by_remainder(), True)
+        groups, ratios = groups[left], ratios[left]
+        for part in _slices(len(groups), 4 * len(self.V)):
+            some, their_ratios = groups[part], ratios[part]
+            step = _Step(self.region, self.V, some, their_ratios)
+            left = self._store(some, step.by_changes(), True)
+            some, their_ratios = some[left], their_ratios[left]
+            if len(some):
+                self._take_steps(_Step(self.region, self.V, some, their_ratios))
+
+    def _take_steps(self, step: _Step) -> None:
+        """Take steps while the gradient of an open group decreases."""
+        last = np.full(len(step.groups), math.inf)
+        for k in range(MAX_STEPS):
+            with np.errstate(all="ignore"):
+                left = self._store(step.groups, step.by_gradient(move=k > 0), k == 0)
+                size = np.linalg.norm(step.gradient, axis=1)
+            if not np.any(size[left] < 0.5 * last[left]):
+                return
+            last = size
+
+    def _store(self, groups: NDArray, found: tuple[NDArray, NDArray], first: bool) -> NDArray:
+        """Keep what was found where it is better, and return the groups that are still open."""
+        z, bound = found[0], np.nan_to_num(found[1], nan=math.inf, posinf=math.inf) + self.rounding[groups]
+        better = bound < self.bounds[groups]
+        self.scores[groups] = np.where(better, z, self.scores[groups])
+        self.bounds[groups] = np.where(better, bound, self.bounds[groups])
+        is_open = self.bounds[groups] > self.tol
+        if self.signs:
+            is_open |= np.abs(self.scores[groups]) <= self.bounds[groups]
+        self.one_step[groups] |= first & ~is_open
+        return np.flatnonzero(is_open.any(axis=1))
+
+
+def _slices(n: int, entries: int) -> Iterator[slice]:
+    """Slices of n items, few enough for arrays of this many entries per item."""
+    step = max(LIMITS.copy_max_entries // max(entries, 1), 1)
+    return (slice(start, start + step) for start in range(0, n, step))

@@ -358,8 +358,10 @@ class _NewtonPath:
         return error
 
 
-def distance_to_minimum(N: float, L: float) -> float:
-    """The bound -log(1 - L N) / L of the distance to the minimizer; infinite if L N >= 1."""
-    if not L * N < 1:
-        return math.inf
-    return float(-math.log1p(-L * N) / L) if L * N > 0 else float(N)
+def distance_to_minimum(N: Any, L: Any) -> Any:
+    """The bound -log(1 - L N) / L of the distance to the minimizer; infinite where L N >= 1."""
+    product = np.asarray(L * N, dtype=float)
+    inside = product < 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.where(product > 0, -np.log1p(-np.where(inside, product, 0.0)) / product, 1.0)
+    return np.where(inside, N * factor, math.inf)[()]

@@ -51,15 +51,16 @@ class RemovalMixin:
     """The methods `leave_one_out` and `without` of linear estimators of rows."""
 
     def leave_one_out(
-        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, tol: float = 1e-3
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, tol: float = 1e-2
     ) -> LeaveOneOut:
         r"""Predict each row by the model that is fitted to all others, mostly without fitting it.
 
-        The labels are those of ``cross_val_predict(model, X, y, cv=LeaveOneOut())``, or ``LeaveOneGroupOut()``
-        with `groups`, if each of these fits is exact: same alpha, and a mean over the rows that are left. For
-        "squared", "logistic" and "poisson" with "l2", a Newton step from the optimum of all rows has a proved
-        distance to that without a row; models are fitted only where that does not decide a label, and for
-        other losses. With "hinge", rows that certainly have no weight in the optimum need no fit.
+        The labels are those of ``cross_val_predict(model, X, y, cv=LeaveOneOut())``, or of
+        ``LeaveOneGroupOut()`` with `groups`, if each of these fits is exact: same alpha, and a mean over the
+        rows that are left. For "squared", "logistic" and "poisson" with "l2", a Newton step from the optimum
+        of all rows has a proved distance to that without a row; models are fitted only where that does not
+        decide a label, and for other losses. With "hinge", rows that certainly have no weight in the optimum
+        need no fit.
 
         Parameters
         ----------
@@ -70,7 +71,7 @@ class RemovalMixin:
         groups : (n,) array, optional
             The group of each row, such as a person: all of its rows are left out together.
         tol : float
-            The largest error of a score, where this is in our hands: of "squared", "logistic" and "poisson".
+            The largest error of a score of "squared", "logistic" and "poisson".
 
         Returns
         -------
@@ -124,9 +125,12 @@ class RemovalMixin:
         """
         check_is_fitted(self)
         keep = np.ones(X.shape[0] if hasattr(X, "shape") else len(X), dtype=bool)
-        keep[np.asarray(rows)] = False
+        index = np.asarray(rows)
+        keep[index if index.size else slice(0)] = False
         if keep.all() or not keep.any():
-            raise ValueError(f"rows={rows!r} leave out {'no row' if keep.all() else 'all rows'}: name some")
+            raise ValueError(
+                f"rows leave out {'no row' if keep.all() else 'all rows'} of {len(keep)}: name some"
+            )
         model: Any = copy.copy(self)
         model.warm_start, model.checkpoint, model.callback = True, None, None
         X, y = np.asarray(X) if isinstance(X, list) else X, np.asarray(compute_if_dask(y))
@@ -149,12 +153,12 @@ class RemovalMixin:
 def _leave_out(model: Any, X: Any, y: Any, sample_weight: Any, groups: Any, tol: float) -> LeaveOneOut:
     y = np.asarray(compute_if_dask(y))
     n = len(y)
-    each = _groups(groups, n)
+    blocks = _groups(groups, n)
     binary = not model._fitted_loss().multi_output
     found = HeldOut(np.zeros(n), np.full(n, np.inf), np.zeros(n, dtype=bool))
     open_rows = np.ones(n, dtype=bool)
     if binary and model.class_weight != "balanced":
-        found = _from_all_rows(model, X, y, sample_weight, each, tol)
+        found = _from_all_rows(model, X, y, sample_weight, blocks, tol)
         open_rows = found.bounds > tol
         if model.task == "classification":
             open_rows |= np.abs(found.scores) <= found.bounds
@@ -162,50 +166,45 @@ def _leave_out(model: Any, X: Any, y: Any, sample_weight: Any, groups: Any, tol:
                 open_rows = np.abs(found.scores) <= found.bounds
     scores = found.scores if binary else np.zeros((n, len(model.classes_)))
     bounds, refitted = found.bounds, np.zeros(n, dtype=bool)
-    for rows in each:
-        if open_rows[rows].any():
-            scores[rows], bounds[rows] = _refitted_scores(model, rows, X, y, sample_weight)
-            refitted[rows] = True
+    for rows in [group for block in blocks for group in block[open_rows[block].any(axis=1)]]:
+        scores[rows], bounds[rows] = _refitted_scores(model, rows, X, y, sample_weight)
+        refitted[rows] = True
     return LeaveOneOut(scores, bounds, _predictions(model, scores), refitted)
 
 
 def _groups(groups: Any, n: int) -> list[NDArray]:
-    """The rows of each group; by default, each row is one."""
+    """The rows of the groups: for each size, an array with one group per row. By default, each row is one."""
     if groups is None:
-        return list(np.arange(n)[:, None])
+        return [np.arange(n)[:, None]]
     labels = np.asarray(groups)
     if labels.shape != (n,):
         raise ValueError(f"groups has shape {labels.shape}, but X has {n} rows: give the group of each row")
-    codes = np.unique(labels, return_inverse=True)[1]
-    order = np.argsort(codes, kind="stable")
-    found = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-    if len(found) < 2:
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
         raise ValueError("all rows are of one group: leave-one-out needs at least two")
-    return found
+    order = np.argsort(sizes[codes] * len(sizes) + codes, kind="stable")
+    return [order[sizes[codes][order] == size].reshape(-1, size) for size in np.unique(sizes)]
 
 
 def _from_all_rows(
-    model: Any, X: Any, y: NDArray, sample_weight: Any, groups: Sequence[NDArray], tol: float
+    model: Any, X: Any, y: NDArray, sample_weight: Any, blocks: Sequence[NDArray], tol: float
 ) -> HeldOut:
     """What the optimum of all rows proves about those without each group; infinite bounds where nothing."""
     n = len(y)
     rows, at, _ = training_rows(model, X, y, sample_weight)
     found = HeldOut(np.zeros(n), np.full(n, np.inf), np.zeros(n, dtype=bool))
     if model.task == "classification":
-        codes = np.searchsorted(model.classes_, y)
-        totals = np.bincount(codes)
-        for group in groups:
-            if np.any(np.bincount(codes[group], minlength=len(totals)) == totals):
-                raise ValueError(
-                    f"the rows {group[:5].tolist()} are all rows of a class: leave-one-out needs more"
-                )
+        of_class = y[:, None] == model.classes_
+        totals = of_class.sum(axis=0)
+        if any(np.any(of_class[block].sum(axis=1) == totals) for block in blocks):
+            raise ValueError("a class has rows in one group only, so that it is unknown without it: add rows")
     if rows.shape[0] < n:  # rows of weight zero: their groups are others
         return found
     reg, lam, loss = fitted_regularizer(model), float(model.alpha), model._fitted_loss()
     if not loss.separable or not lam:
         return found
     if not np.isfinite(loss.self_concordance):
-        return _from_ball(model, rows, at, groups, sample_weight, found)
+        return _from_ball(model, rows, at, blocks, sample_weight, found)
     try:
         problem = RowProblem.of(rows, at.labels, at.weights, loss, reg, lam, bool(model.fit_intercept))
         if problem.kinked.any():
@@ -214,42 +213,42 @@ def _from_all_rows(
         region = ellipsoid(problem, *ellipsoid(problem, w, b).point)  # with the Hessian at the optimum itself
     except (SingularHessian, ValueError):
         return found
-    ratios = _penalty_ratios(model, problem, groups, sample_weight)
-    return held_out_scores(region, groups, ratios, tol, signs=model.task == "classification")
+    ratios = _penalty_ratios(model, problem, blocks, sample_weight)
+    return held_out_scores(
+        region, list(zip(blocks, ratios, strict=True)), tol, signs=model.task == "classification"
+    )
 
 
 def _penalty_ratios(
-    model: Any, problem: RowProblem, groups: Sequence[NDArray], sample_weight: Any
-) -> NDArray:
+    model: Any, problem: RowProblem, blocks: Sequence[NDArray], sample_weight: Any
+) -> list[NDArray]:
     """The factors of the penalty without each group, by column: 1 - C, times the change of the variance."""
-    c, n = problem.c, len(problem.y)
-    shares = np.array([c[group].sum() for group in groups])
-    ratios = np.repeat(1 - shares[:, None], len(problem.square), axis=1)
+    c, n, p = problem.c, len(problem.y), len(problem.square)
+    ratios = [np.repeat(1 - c[block].sum(axis=1)[:, None], p, axis=1) for block in blocks]
     if model.scale_ is None:
         return ratios
     weight = normalize_weights(sample_weight, n)
     r = np.full(n, 1 / n) if weight is None else weight
-    Z = CenteredRows(problem.X, column_sums(problem.X, r))
-    inverse = np.vstack([np.zeros(len(model.scale_)), np.diag(1 / model.scale_)])
-    D = Z.times(inverse)
+    inverse = np.vstack([np.zeros(p), np.diag(1 / model.scale_)])
+    D = CenteredRows(problem.X, column_sums(problem.X, r)).times(inverse)
     varies = np.abs(D).max(axis=0) > 0
-    for k, group in enumerate(groups):
-        left = 1 - r[group].sum()
-        total = r[group] @ D[group]
-        variance = (1 - r[group] @ D[group] ** 2 - total**2 / left) / left
+    for block, ratio in zip(blocks, ratios, strict=True):
+        left = 1 - r[block].sum(axis=1)[:, None]
+        totals, squares = (np.einsum("ms,msp->mp", r[block], E[block]) for E in (D, D * D))
+        variance = (1 - squares - totals**2 / left) / left
         # without the group the column may be constant: no factor describes that
-        ratios[k] *= np.where(varies, np.where(variance > LEAST_VARIANCE, variance, np.nan), 1.0)
+        ratio *= np.where(varies, np.where(variance > LEAST_VARIANCE, variance, np.nan), 1.0)
     return ratios
 
 
 def _from_ball(
-    model: Any, rows: Any, at: Any, groups: Sequence[NDArray], sample_weight: Any, found: HeldOut
+    model: Any, rows: Any, at: Any, blocks: Sequence[NDArray], sample_weight: Any, found: HeldOut
 ) -> HeldOut:
     """The scores of rows that have no weight in the optimum: one ball holds all optima without one of them.
 
     Without a row of loss and multiplier zero, w and the multipliers prove a gap for the penalty times 1 - c.
     """
-    if sample_weight is not None or model.scale_ is not None or any(len(group) > 1 for group in groups):
+    if sample_weight is not None or model.scale_ is not None or blocks[0].shape != (len(found.scores), 1):
         return found
     try:
         obj, X, w, b, u = gap_point(model, rows, at)
