@@ -75,7 +75,7 @@ def ball_of_multipliers(obj: Objective, X: Any, w: NDArray, b: float, u: NDArray
     u, cut = cuts.feasible(u)
     error = value_rounding(obj, w, b)
     gap = max(value - float(obj.lower(cut)), 0.0) + (error if math.isfinite(error) else CUT_ROUNDING * value)
-    intercept, u = bool(obj.risk.intercept.profiled), reg.scale(cut, lam) * u  # type: ignore[attr-defined]
+    intercept, u = bool(obj.risk.intercept.profiled), reg.scale(cut, lam) * u
     mean = column_sums(X, c) if intercept else np.zeros(p)
     dual = reg.conjugate_grad(-column_sums(X, c * u) / lam)
     distance = square @ (w - dual) ** 2

@@ -72,7 +72,7 @@ class _Step:
         self.values = np.maximum(values, LEAST_EIGENVALUE)
         removed = np.einsum("mi,mik->mk", (c * self.u)[groups], self.own)
         self.first = (self.change * w) @ self.T[1:] - removed
-        self.d = np.zeros_like(self.first)
+        self.d = self.gradient = np.zeros_like(self.first)
         for _ in range(MAX_SOLVE_STEPS):
             residual = self.first + self._times_hessian(self.d)
             if np.all(np.linalg.norm(residual, axis=1) <= 4 * EPSILON * np.linalg.norm(self.first, axis=1)):
@@ -91,28 +91,28 @@ class _Step:
         """F'' d: A d, and the change of the penalty."""
         inner = np.einsum("mik,mk->mi", self.B, d)
         changed = (self.change * (d @ self.T[1:].T)) @ self.T[1:]
-        return d - np.einsum("mik,mi->mk", self.B, inner) + changed
+        return np.asarray(d - np.einsum("mik,mi->mk", self.B, inner) + changed)
 
     def _in_eigenvectors(self, d: NDArray) -> NDArray:
-        return np.einsum("mij,mi->mj", self.vectors, np.einsum("mik,mk->mi", self.B, d))
+        return np.asarray(np.einsum("mij,mi->mj", self.vectors, np.einsum("mik,mk->mi", self.B, d)))
 
     def _solve(self, d: NDArray) -> NDArray:
         """A^-1 d."""
         inner = self._in_eigenvectors(d) / self.values
-        return d + np.einsum("mik,mij,mj->mk", self.B, self.vectors, inner)
+        return np.asarray(d + np.einsum("mik,mij,mj->mk", self.B, self.vectors, inner))
 
     def _norm(self, d: NDArray) -> NDArray:
         """|d| in the metric of A^-1."""
         inner = self._in_eigenvectors(d)
-        return np.sqrt(np.sum(d**2, axis=1) + np.sum(inner**2 / self.values, axis=1))
+        return np.asarray(np.sqrt(np.sum(d**2, axis=1) + np.sum(inner**2 / self.values, axis=1)))
 
     def _largest_changes(self) -> NDArray:
         """The largest change of a score of the other rows, by the norm of d."""
-        return self.L * self._size_of_d()
+        return np.asarray(self.L * self._size_of_d())
 
     def _size_of_d(self) -> NDArray:
         inner = np.einsum("mik,mk->mi", self.B, self.d)
-        return np.sqrt(np.maximum(np.sum(self.d**2, axis=1) - np.sum(inner**2, axis=1), 0.0))
+        return np.asarray(np.sqrt(np.maximum(np.sum(self.d**2, axis=1) - np.sum(inner**2, axis=1), 0.0)))
 
     def held_out(self, norm: NDArray, change: NDArray) -> tuple[NDArray, NDArray]:
         """Scores of the rows of the groups, and their bounds, by the norm of the gradient of F."""

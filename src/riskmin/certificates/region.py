@@ -91,8 +91,8 @@ class CenteredRows:
         if is_sparse(self.X):  # a sum of three terms, and what they may lose
             a, squares = self.mean * s, abs(self.X).power(2)
             terms = squares @ (s * s) + a @ a
-            norms: NDArray = terms - 2 * (self.X @ (a * s)) + 8 * EPSILON * terms
-            return np.asarray(np.sqrt(np.maximum(norms, 0.0)))
+            squared_norms = terms - 2 * (self.X @ (a * s)) + 8 * EPSILON * terms
+            return np.asarray(np.sqrt(np.maximum(squared_norms, 0.0)))
         out = np.empty(self.X.shape[0])
         for rows, Z in self._blocks():
             out[rows] = np.linalg.norm(Z * s, axis=1)
@@ -156,7 +156,7 @@ class RowProblem:
     @property
     def kinked(self) -> NDArray:
         """Whether J may have a kink where a weight is zero."""
-        return (self.absolute > 0) | (self.lower == 0)
+        return np.asarray((self.absolute > 0) | (self.lower == 0))
 
     def slopes(self, z: NDArray) -> NDArray:
         """l'(z_i, y_i), without the row weights."""

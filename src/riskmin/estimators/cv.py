@@ -15,7 +15,7 @@ from sklearn.model_selection import check_cv
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
-from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
+from riskmin.estimators._common.cv_search import LabeledRows, search_alphas, search_left_out
 from riskmin.estimators._common.fit import (
     check_number,
     decision_scores_of_validated,
@@ -73,12 +73,15 @@ class _AlphaSearch:
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
-        cv = check_cv(self.cv, y, classifier=is_classifier(self))
-        data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
+        data, scorer, grid = LabeledRows(X, y, weight), self._scorer(template), _alpha_grid(self)
         tasks = self._fit_tasks  # type: ignore[attr-defined]
-        result = search_alphas(
-            template, data, _alpha_grid(self), splits, self._scorer(template), self._fold_callback, tasks
-        )
+        if isinstance(self.cv, str):
+            if self.cv != "loo":
+                raise ValueError(f"cv={self.cv!r}: give 'loo', a number of folds or a splitter")
+            result = search_left_out(template, data, grid, scorer, groups, tasks)
+        else:
+            splits = check_cv(self.cv, y, classifier=is_classifier(self)).split(X, y, groups)
+            result = search_alphas(template, data, grid, splits, scorer, self._fold_callback, tasks)
         _warn_not_converged(self, result.n_not_converged, result.scores.size)
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
         self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
@@ -152,8 +155,9 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         sparsity-inducing regularizers, else from 1 to 1e-6.
     n_alphas : int
         Size of the default grid, if `alphas` is None.
-    cv : int, splitter, iterable or None
-        As in scikit-learn: five folds, stratified, by default.
+    cv : int, splitter, iterable, "loo" or None
+        As in scikit-learn: five folds, stratified, by default. "loo" leaves out each row, or each of the
+        `groups` of `fit`, and predicts it by `leave_one_out`: its scores are those of all rows together.
     scoring : str, callable or None
         As in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy; for losses that
         bound a metric, that metric: the ROC area for "roc_area", F1 for "f1", and so on.
@@ -198,7 +202,7 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         X, y, sample_weight
             As in `LinearClassifier.fit`. Scores are weighted, too, if the scorer takes weights.
         groups : (n,) array, optional
-            For splitters that keep groups together.
+            For splitters that keep groups together, and cv="loo".
 
         Returns
         -------

@@ -85,7 +85,7 @@ class OptimumRegion:
         lower, upper = self.decision_interval(X).T
         labels = np.asarray(self.model.predict(X))
         positive = labels == self.model.classes_[1]
-        return labels, np.where(positive, lower > 0, upper <= 0)
+        return labels, np.asarray(np.where(positive, lower > 0, upper <= 0))
 
     @cached_property
     def signs(self) -> NDArray:
@@ -95,11 +95,11 @@ class OptimumRegion:
 
     @property
     def nonzero(self) -> NDArray:
-        return self.signs != 0
+        return np.asarray(self.signs != 0)
 
     @property
     def zero(self) -> NDArray:
-        return self.region.zero
+        return np.asarray(self.region.zero)
 
     @cached_property
     def _multipliers(self) -> tuple[NDArray, NDArray]:
@@ -131,7 +131,7 @@ class OptimumRegion:
         intercept = [self.model._risk_intercept()] if self.model.fit_intercept else []
         coef = np.concatenate([intercept, np.ravel(on_host(self.model.coef_))])
         lower, upper = self.intervals.T
-        return np.maximum(coef - lower, upper - coef)
+        return np.asarray(np.maximum(coef - lower, upper - coef))
 
     @property
     def standard_errors(self) -> float:

@@ -169,7 +169,8 @@ def _leave_out(model: Any, X: Any, y: Any, sample_weight: Any, groups: Any, tol:
     for rows in [group for block in blocks for group in block[open_rows[block].any(axis=1)]]:
         scores[rows], bounds[rows] = _refitted_scores(model, rows, X, y, sample_weight)
         refitted[rows] = True
-    return LeaveOneOut(scores, bounds, _predictions(model, scores), refitted)
+    given, rows = model_of_scores(model, scores)
+    return LeaveOneOut(scores, bounds, np.asarray(given.predict(rows)), refitted)
 
 
 def _groups(groups: Any, n: int) -> list[NDArray]:
@@ -287,12 +288,14 @@ def _refitted_scores(
     return scores, np.maximum(upper - scores, scores - lower)
 
 
-def _predictions(model: Any, scores: NDArray) -> NDArray:
-    """What a model with these scores predicts."""
+def model_of_scores(model: Any, scores: NDArray) -> tuple[Any, NDArray]:
+    """Return a model like a fitted one, and rows to which it gives these scores."""
+    rows = scores.reshape(len(scores), -1)
+    given, k = copy.copy(model), rows.shape[1]
     if model.task == "classification":
-        return np.asarray(model._labels_of_scores(scores))
-    given = copy.copy(model)
-    given._set_fitted(np.ones(1), 0.0, None, given._encode_labels(np.zeros(1), None, model._fitted_loss()))
-    given.n_features_in_ = 1
+        given.coef_, given.intercept_, given.threshold_ = np.eye(k), np.zeros(k), 0.0
+    else:
+        given.coef_, given.intercept_ = np.ones(1), 0.0
+    given.n_features_in_ = k
     vars(given).pop("feature_names_in_", None)
-    return np.asarray(given.predict(scores[:, None]))
+    return given, rows

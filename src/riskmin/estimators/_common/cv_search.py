@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from inspect import signature
@@ -20,6 +21,7 @@ from riskmin.estimators._common.fit import build_objective, build_risk, resolve_
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
+from riskmin.estimators.removal import model_of_scores
 from riskmin.estimators.scikit_learn import FitTasks
 from riskmin.executors import Serial
 from riskmin.problem.convexity import check
@@ -138,6 +140,36 @@ def search_alphas(
     best = _best_index(mean, alphas)
     n_failed = sum(failed for _, failed in done)
     return SearchResult(alphas, scores, n_failed, best, float(mean[best]))
+
+
+def search_left_out(
+    template: Any, data: LabeledRows, alphas: NDArray | int, scorer: Any, groups: Any, tasks: FitTasks
+) -> SearchResult:
+    """Score all values of alpha by predictions of each row, or group of rows, by the model without it.
+
+    The scores of all rows are one fold, since a single row has no R^2. The arguments are those of
+    `search_alphas`.
+    """
+    if isinstance(alphas, int):
+        problems = [_fold_problem(template, part).objective for part in data.by_problem(template)]
+        alphas = lam_grid(problems[0].risk, problems[0].reg.penalized_part.without_sizes, alphas)
+    if data.y.ndim > 1:
+        raise ValueError("cv='loo' takes one target: fit one model per column of y")
+    weighted = data.weight is not None and takes_weights(scorer)
+    extra = {"sample_weight": data.weight} if weighted else {}
+    scores, n_failed, params = [], 0, template.get_params(deep=False)
+    for k, alpha in enumerate(alphas, 1):
+        model = type(template)(**params | {"alpha": float(alpha)})
+        with warnings.catch_warnings():  # the search counts the fits that do not converge
+            warnings.simplefilter("ignore")
+            model.fit(data.X, data.y, data.weight)
+        n_failed += model.result_.status != "converged"
+        found = model.leave_one_out(data.X, data.y, data.weight, groups=groups)
+        given, rows = model_of_scores(model, found.scores)
+        scores.append(float(scorer(given, rows, data.y, **extra)))
+        tasks.advance(k / (len(alphas) + 1))
+    best = _best_index(np.array(scores), alphas)
+    return SearchResult(alphas, np.array([scores]), n_failed, best, scores[best])
 
 
 class _FoldProblem(NamedTuple):

@@ -75,7 +75,7 @@ def _radius(rows: CenteredRows, T: NDArray, gradient: NDArray, keep: NDArray, k:
     wide[keep] = T
     squares = sum(rows.norms(block) ** 2 for block in np.split(wide, k - 1))
     N = float(np.linalg.norm(T.T @ gradient))
-    return distance_to_minimum(N, math.sqrt(2 * float(np.max(squares))))
+    return float(distance_to_minimum(N, math.sqrt(2 * float(np.max(squares)))))
 
 
 def _gram_blocks(X: Any, V: NDArray, mean: NDArray) -> NDArray:
