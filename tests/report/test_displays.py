@@ -60,6 +60,32 @@ def test_bars_have_the_weights_and_names_of_the_largest(model):
     assert len(zeros.ax_.patches) == 1
 
 
+def test_bars_have_standard_errors_and_proved_intervals():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    fitted = rm.LinearClassifier("logistic", alpha=1e-2, standardize=True, tol=1e-2).fit(X, y)
+    display = rm.CoefficientDisplay.from_estimator(fitted, X=X, y=y, n_features=4)
+    largest = np.argsort(-np.abs(fitted.coef_.ravel()))[:4]
+    summary = fitted.summary(X, y)
+    coef, error = fitted.coef_.ravel()[largest], summary.std_err[1:][largest]
+    drawn = [line.get_segments() for line in display.ax_.collections]
+    ends = [np.array([segment[:, 0] for segment in segments]) for segments in drawn]
+    np.testing.assert_allclose(ends[0], np.column_stack([coef - error, coef + error]))
+    np.testing.assert_allclose(ends[1], summary.proved[1:][largest])
+
+
+def test_the_bound_of_a_range_is_above_all_scores():
+    X, y = load_breast_cancer(return_X_y=True)
+    search = rm.LinearClassifierCV("logistic", alpha_range=(1e-2, 1.0), standardize=True, cv=3).fit(X, y)
+    display = rm.AlphaSearchDisplay.from_estimator(search)
+    (stairs,) = display.ax_.patches
+    heights, edges, _ = stairs.get_data()
+    assert heights.max() == search.score_bound_
+    assert (edges[0], edges[-1]) == pytest.approx((1e-2, 1.0))
+    for alpha, score in zip(search.alphas_, search.scores_.mean(axis=0), strict=True):
+        piece = min(np.searchsorted(edges, alpha, side="right") - 1, len(heights) - 1)
+        assert score <= heights[piece] + 1e-12
+
+
 def test_bars_of_a_pipeline_of_several_classes():
     X, y = load_iris(return_X_y=True, as_frame=True)
     pipeline = make_pipeline(StandardScaler(), rm.LinearClassifier("logistic", alpha=1e-2)).fit(X, y)

@@ -108,7 +108,7 @@ def search_alphas(
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
     used = data if data.weight is None or data.weight.all() else data.subset(slice(None))
-    problems = [_fold_problem(template, part).objective for part in used.by_problem(template)]
+    problems = [fold_problem(template, part).objective for part in used.by_problem(template)]
     for problem in problems:
         # a user-defined loss is tested for convexity once, not in every fold
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
@@ -151,7 +151,7 @@ def search_left_out(
     `search_alphas`.
     """
     if isinstance(alphas, int):
-        problems = [_fold_problem(template, part).objective for part in data.by_problem(template)]
+        problems = [fold_problem(template, part).objective for part in data.by_problem(template)]
         alphas = lam_grid(problems[0].risk, problems[0].reg.penalized_part.without_sizes, alphas)
     if data.y.ndim > 1:
         raise ValueError("cv='loo' takes one target: fit one model per column of y")
@@ -190,7 +190,7 @@ class _FoldProblem(NamedTuple):
         return np.asarray(result.w), result.intercept
 
 
-def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
+def fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
     encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
@@ -229,7 +229,7 @@ def _score_alphas(
     scorer: Any,
     callback: Callback | None,
 ) -> tuple[list[float], int]:
-    problems = [_fold_problem(template, part) for part in train.by_problem(template)]
+    problems = [fold_problem(template, part) for part in train.by_problem(template)]
     paths = [_fit_path(template, problem.objective, alphas, callback) for problem in problems]
     # keyword arguments of the scorer
     extra = {} if test.qid is None else {"qid": test.qid}

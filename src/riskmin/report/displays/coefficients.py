@@ -22,6 +22,10 @@ class CoefficientDisplay:
         The names of the p features.
     output_names : sequence of str
         The names of the k rows; empty for a single row.
+    std_err : (p,) array, optional
+        Standard errors of a single row of weights, drawn as thin lines.
+    proved : (p, 2) array, optional
+        Intervals that hold the weights of the exact optimum, drawn as thick lines.
 
     Attributes
     ----------
@@ -39,10 +43,18 @@ class CoefficientDisplay:
     ['bmi', 's5']
     """
 
-    def __init__(self, coef: Any, feature_names: Sequence[str], output_names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        coef: Any,
+        feature_names: Sequence[str],
+        output_names: Sequence[str] = (),
+        std_err: Any = None,
+        proved: Any = None,
+    ) -> None:
         self.coef: NDArray = np.atleast_2d(np.asarray(coef, dtype=float))
         self.feature_names = [str(name) for name in feature_names]
         self.output_names = [str(name) for name in output_names]
+        self.std_err, self.proved = (None if a is None else np.asarray(a, float) for a in (std_err, proved))
         if self.coef.shape[1] != len(self.feature_names):
             raise ValueError(
                 f"{self.coef.shape[1]} weights, but {len(self.feature_names)} feature names: "
@@ -51,7 +63,14 @@ class CoefficientDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, n_features: int = 15, ax: Any = None, plot: bool = True
+        cls,
+        estimator: Any,
+        *,
+        X: Any = None,
+        y: Any = None,
+        n_features: int = 15,
+        ax: Any = None,
+        plot: bool = True,
     ) -> CoefficientDisplay:
         """Take the weights and names of a fitted linear estimator, or of a pipeline that ends in one.
 
@@ -59,6 +78,9 @@ class CoefficientDisplay:
         ----------
         estimator : fitted estimator or Pipeline
             With `coef_`. A pipeline names its features by `get_feature_names_out` of its other steps.
+        X, y : arrays, optional
+            The training data: with them, standard errors and proved intervals are drawn, as in the
+            `summary` of a model of one row of weights without sample weights.
         n_features : int
             How many features to draw.
         ax : matplotlib axes, optional
@@ -75,7 +97,12 @@ class CoefficientDisplay:
         if names is None:
             names = attributes.get("feature_names_in_", [f"x{j}" for j in range(coef.shape[1])])
         classes = attributes.get("classes_", np.arange(len(coef)))
-        display = cls(coef, names, [str(name) for name in classes] if len(coef) > 1 else ())
+        more: list[Any] = []
+        if X is not None and len(coef) == 1:
+            X = estimator[:-1].transform(X) if model is not estimator else X
+            found = model.summary(X, y)
+            more = [found.std_err[-coef.shape[1] :], found.proved[-coef.shape[1] :]]
+        display = cls(coef, names, [str(name) for name in classes] if len(coef) > 1 else (), *more)
         return display.plot(n_features=n_features, ax=ax) if plot else display
 
     def largest(self, n_features: int) -> list[str]:
@@ -105,6 +132,12 @@ class CoefficientDisplay:
         for k, row in enumerate(self.coef):
             label = self.output_names[k] if self.output_names else None
             ax.barh(place + (k + 0.5) * height - 0.4, row[order], height, label=label)
+        if self.std_err is not None and self.proved is not None:
+            w, error = self.coef[0, order], self.std_err[order]
+            ax.hlines(place, w - error, w + error, color="0.2", linewidth=1.2, label="standard error")
+            ends = self.proved[order].T
+            ax.hlines(place, *ends, color="C3", linewidth=4, label="proved interval of the optimum")
+            ax.legend()
         ax.set_yticks(place, [self.feature_names[j] for j in order])
         ax.invert_yaxis()
         ax.axvline(0.0, color="0.5", linewidth=0.8)
