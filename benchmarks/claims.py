@@ -2,8 +2,8 @@
 
 `python -m benchmarks.claims --settings 1000` draws random problems: losses, penalties, units from 1e-6 to
 1e6, offsets, weights of rows, standardized columns, tolerances from 0.1 to 1e-8. For each it compares the
-intervals, signs, zeros and predictions of `optimum_region`, and the scores of `leave_one_out`, with the
-minimizer that Newton's method finds in numbers of 64 bits of precision (`numpy.longdouble`). One line of
+intervals, signs, zeros and predictions of `optimum_region`, the scores of `leave_one_out` and the bounds of
+`alpha_range` with the minimizer that Newton's method finds in numbers of 64 bits of precision (`numpy.longdouble`). One line of
 JSON per problem is appended to --lines, and problems that are there already are skipped.
 """
 
@@ -18,7 +18,13 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin import LinearClassifier, LinearRegressor, optimum_region
+from riskmin import (
+    LinearClassifier,
+    LinearClassifierCV,
+    LinearRegressor,
+    LinearRegressorCV,
+    optimum_region,
+)
 
 LOSSES = {
     "logistic": LinearClassifier,
@@ -160,6 +166,63 @@ def check_region(made: dict[str, Any], model: Any, w: Any, b: Any, slack: float)
     }
 
 
+def check_left_out(made: dict[str, Any], model: Any, rng: Any) -> dict[str, Any]:
+    """Compare the scores of some rows with those of optima without them."""
+    X, y, weight = made["X"], made["y"], made["weight"]
+    n = len(y)
+    start = time.process_time()
+    found = model.leave_one_out(X, y, weight)
+    seconds, wrong, claims = time.process_time() - start, 0, 0
+    for i in rng.choice(n, min(3, n), replace=False):
+        rest = np.arange(n) != i
+        best = optimum(made, X[rest], y[rest], None if weight is None else weight[rest])
+        if best is None:
+            continue
+        w, b, slack = best
+        s = X[rest].std(0) if model.standardize else np.ones(X.shape[1])
+        z = X[i].astype(LONG) @ w + b
+        slack *= 1 + np.linalg.norm((X[i] - X[rest].mean(0)) / np.where(s > 0, s, 1.0))
+        claims += 1
+        off = abs(z - found.scores[i]) > found.bounds[i] + slack
+        if model.task == "classification" and abs(z) > slack:
+            off |= (z > 0) != (found.labels[i] > 0)
+        wrong += int(off)
+    return {
+        "loo_wrong": wrong,
+        "loo_claims": claims,
+        "loo_seconds": seconds,
+        "refits": int(found.refitted.sum()),
+    }
+
+
+def check_range(made: dict[str, Any], rng: Any) -> dict[str, Any]:
+    """Compare the bounds of a range of alpha with scores of optima in it."""
+    loss, X, y, weight = made["loss"], made["X"], made["y"], made["weight"]
+    n, params = len(y), {k: v for k, v in made["params"].items() if k != "alpha"}
+    order = rng.permutation(n)
+    train, test = order[: n // 2], order[n // 2 :]
+    kind = LinearClassifierCV if loss == "logistic" else LinearRegressorCV
+    scoring, eps = (
+        (None, 0.0) if loss == "logistic" else ("neg_mean_squared_error", 0.05 * float(np.var(y)) + 1e-9)
+    )
+    search = kind(loss, alpha_range=(1e-3, 1.0), eps=eps, cv=[(train, test)], scoring=scoring, **params).fit(
+        X, y, weight
+    )
+    wrong, claims = 0, 0
+    t = np.ones(len(test)) if weight is None else weight[test]
+    for alpha in np.exp(rng.uniform(np.log(1e-3), 0.0, 5)):
+        at = made | {"params": made["params"] | {"alpha": float(alpha)}}
+        best = optimum(at, X[train], y[train], None if weight is None else weight[train])
+        if best is None:
+            continue
+        z = X[test].astype(LONG) @ best[0] + best[1]
+        score = t @ (y[test] * z > 0) / t.sum() if loss == "logistic" else -t @ (z - y[test]) ** 2 / t.sum()
+        piece = min(int(np.searchsorted(search.range_bounds_[:, 1], alpha)), len(search.range_bounds_) - 1)
+        bound = search.range_bounds_[piece, 2]
+        claims, wrong = claims + 1, wrong + int(score > bound + 1e-9 * (1 + abs(bound)))
+    return {"range_wrong": wrong, "range_claims": claims, "values": len(search.alphas_)}
+
+
 def check(seed: int) -> dict[str, Any]:
     """One random problem: what was claimed, and how much of it is wrong."""
     made = setting(seed)
@@ -172,7 +235,11 @@ def check(seed: int) -> dict[str, Any]:
             best = optimum(made, X, y, weight)
             if best is None:
                 return record | {"skipped": "the reference does not satisfy the conditions"}
-            return record | check_region(made, model, *best)
+            rng = np.random.default_rng(seed + 10**6)
+            record |= check_region(made, model, *best) | check_left_out(made, model, rng)
+            if made["loss"] in ("logistic", "squared") and made["params"]["regularizer"] == "l2":
+                record |= check_range(made, rng)
+            return record
         except ValueError as error:
             return record | {"refused": str(error)}
 
@@ -191,7 +258,7 @@ def main(settings: int, first: int, lines: Path | None) -> None:
             continue
         record = check(seed)
         done.append(record)
-        if record.get("wrong"):
+        if any(record.get(prefix + "wrong") for prefix in ("", "loo_", "range_")):
             click.echo(json.dumps(record))
         if lines:
             with lines.open("a") as file:
@@ -201,10 +268,12 @@ def main(settings: int, first: int, lines: Path | None) -> None:
         reasons = [record[key][:70] for record in done if key in record]
         for reason in sorted(set(reasons)):
             click.echo(f"{key}: {reasons.count(reason)} x {reason}")
-    claims = sum(record["claims"] for record in checked)
-    click.echo(
-        f"{len(checked)} problems, {claims} claims, {sum(record['wrong'] for record in checked)} wrong"
-    )
+    click.echo(f"{len(checked)} problems")
+    for name, prefix in (("regions", ""), ("leave-one-out", "loo_"), ("ranges of alpha", "range_")):
+        claims, wrong = (
+            sum(record.get(prefix + key, 0) for record in checked) for key in ("claims", "wrong")
+        )
+        click.echo(f"{name}: {claims} claims, {wrong} wrong")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from riskmin.estimators.persistence.model_file import load_model as load_model
     from riskmin.estimators.persistence.model_file import save_model as save_model
     from riskmin.estimators.persistence.onnx_graph import to_onnx as to_onnx
+    from riskmin.estimators.prices import ConstraintPrices as ConstraintPrices
+    from riskmin.estimators.prices import constraint_prices as constraint_prices
+    from riskmin.estimators.prices import fairness_constraints as fairness_constraints
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.region import OptimumRegion as OptimumRegion
     from riskmin.estimators.region import optimum_region as optimum_region
@@ -54,6 +57,9 @@ MODULE_OF = {
     "CoefficientSummary": "summary.table",
     "certify": "certification",
     "get_scorer": "_common.scoring",
+    "ConstraintPrices": "prices",
+    "constraint_prices": "prices",
+    "fairness_constraints": "prices",
     "LeaveOneOut": "removal",
     "multipliers": "evidence",
     "OptimumRegion": "region",
