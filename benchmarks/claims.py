@@ -3,8 +3,8 @@
 `python -m benchmarks.claims --settings 1000` draws random problems: losses, penalties, units from 1e-6 to
 1e6, offsets, weights of rows, standardized columns, tolerances from 0.1 to 1e-8. For each it compares the
 intervals, signs, zeros and predictions of `optimum_region`, the scores of `leave_one_out` and the bounds of
-`alpha_range` with the minimizer that Newton's method finds in numbers of 64 bits of precision (`numpy.longdouble`). One line of
-JSON per problem is appended to --lines, and problems that are there already are skipped.
+`alpha_range` with the minimizer that Newton's method finds in extended precision (`numpy.longdouble`). One
+line of JSON per problem is appended to --lines, and problems that are there already are skipped.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def setting(seed: int) -> dict[str, Any]:
 
 def optimum(made: dict[str, Any], X: Any, y: Any, weight: Any) -> tuple[Any, float, float] | None:
     """Weights and intercept of the optimum, and how far their scores may be from it; None if unknown."""
-    params = made["params"] | {"tol": 1e-11, "atol": 0.0, "max_iter": 3000, "max_seconds": 3.0}
+    tol = 1e-8 if made["loss"] in SMOOTH else 1e-10
+    params = made["params"] | {"tol": tol, "atol": 0.0, "max_iter": 3000, "max_seconds": 1.0}
     tight = LOSSES[made["loss"]](made["loss"], **params).fit(X, y, weight)
     w, b = np.ravel(tight.coef_), float(np.ravel(tight.intercept_)[0])
     c = np.full(len(y), 1 / len(y)) if weight is None else weight / weight.sum()
@@ -236,7 +237,10 @@ def check(seed: int) -> dict[str, Any]:
             if best is None:
                 return record | {"skipped": "the reference does not satisfy the conditions"}
             rng = np.random.default_rng(seed + 10**6)
-            record |= check_region(made, model, *best) | check_left_out(made, model, rng)
+            record |= check_region(made, model, *best)
+            one_step = made["loss"] in SMOOTH and made["params"]["regularizer"] == "l2"
+            if one_step or len(y) <= 30:  # the others take a fit for most rows
+                record |= check_left_out(made, model, rng)
             if made["loss"] in ("logistic", "squared") and made["params"]["regularizer"] == "l2":
                 record |= check_range(made, rng)
             return record
