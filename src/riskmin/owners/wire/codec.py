@@ -1,4 +1,4 @@
-"""Messages between coordinator and owner: a kind, typed fields and arrays, in the bytes of a safetensors file.
+"""Messages between coordinator and owner: a kind, fields and arrays, in the bytes of a safetensors file.
 
 Kind and fields are JSON in the metadata of its header. Nothing in a message is executed.
 """
