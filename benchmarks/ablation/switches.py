@@ -212,10 +212,10 @@ SWITCHES = {
     ),
     # ------------------------------------------------------------ Auto
     "Auto: dual, then Newton": Switch(
-        (Patch("solvers.switching:_SwitchingProgress", "should_switch", no),), (*NONSMOOTH, "squared_hinge")
+        (Patch("solvers.newton.newton:Newton", "passes_per_digit", NONE),), (*NONSMOOTH, "squared_hinge")
     ),
     "Auto: fallbacks": Switch(
-        (Patch("solvers.fallback:_TurnMonitor", "is_too_slow", no),),
+        (Patch("solvers.portfolio:_Turn", "is_too_slow", no),),
         (*SMOOTH, *NONSMOOTH, *CLASSES, *L1, *LISTS),
     ),
     "Auto: preconditioning": Switch(

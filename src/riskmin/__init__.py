@@ -114,7 +114,7 @@ _NAMES_OF_MODULE = {
     "riskmin.report.displays": "AlphaSearchDisplay ChunkConfusionDisplay CoefficientDisplay NdcgDisplay "
     "PathDisplay ThresholdDisplay",
     "riskmin.report.progress": "Progress",
-    "riskmin.solvers": "Fallback SOLVERS SeparableForm Switching WorkingSet get_solver register_solver",
+    "riskmin.solvers": "Portfolio SOLVERS SeparableForm WorkingSet get_solver register_solver",
     "riskmin.solvers.reference.online": "online",
     "riskmin.testing": "check_executor check_loss check_regularizer check_solver",
 }

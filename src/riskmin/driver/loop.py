@@ -164,7 +164,7 @@ def _minimize(
     # solvers work on problem.obj, the driver evaluates problem.original
     selected, reason = get_solver(solver), ""
     if isinstance(selected, Auto):
-        selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
+        selected, reason = selected.portfolio(problem.obj, state.limits.tol)
     if checkpoint is not None:
         coordination.on_root(checkpoint.check)
     # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm

@@ -263,7 +263,7 @@ def _run(
     solver: Any = get_solver(given)
     obj, reason = problem.original, ""
     if isinstance(solver, Auto):
-        solver, reason = solver.with_fallbacks(problem.obj, limits["tol"])
+        solver, reason = solver.portfolio(problem.obj, limits["tol"])
     final: Iterate | None = None
 
     def record(iterate: Iterate, row: dict[str, float]) -> Any:

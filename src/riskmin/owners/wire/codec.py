@@ -5,17 +5,15 @@ Kind and fields are JSON in the metadata of its header. Nothing in a message is 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from riskmin.core import NDArray
+from riskmin.core.persist import from_bytes, to_bytes
 
 DTYPES = {"f": np.dtype("<f8"), "u": np.dtype("<u8"), "i": np.dtype("<i8")}
 """The types of the entries that are sent, by the kind of those given."""
@@ -53,14 +51,14 @@ class OwnerMessage:
 
 def encode(message: OwnerMessage) -> bytes:
     """Return the bytes of a message; equal messages have equal bytes."""
-    text = json.dumps({"kind": message.kind, "fields": dict(message.fields)}, separators=(",", ":"))
-    return save({name: _sent(name, a) for name, a in message.arrays.items()}, {"riskmin": text})
+    arrays = {name: _sent(name, a) for name, a in message.arrays.items()}
+    return to_bytes(arrays, {"kind": message.kind, "fields": dict(message.fields)})
 
 
 def _sent(name: str, a: NDArray) -> NDArray:
     if a.dtype.kind not in DTYPES:
         raise MessageError(f"the array {name!r} holds {a.dtype}, which is not sent: give numbers")
-    return np.ascontiguousarray(a, DTYPES[a.dtype.kind])
+    return a.astype(DTYPES[a.dtype.kind])
 
 
 MAX_HEADER = 2**20
@@ -79,35 +77,17 @@ def decode(data: bytes, max_bytes: float = math.inf) -> OwnerMessage:
     """
     if len(data) > max_bytes:
         raise MessageError(f"the message has {len(data):,} bytes, more than the {max_bytes:,.0f} allowed")
-    kind, fields = _parse_header(data)
     try:
-        arrays = load(data)
-    except (SafetensorError, KeyError, ValueError):  # KeyError: a type that NumPy does not have
-        raise MessageError("the bytes of the message are not the arrays that its header declares") from None
-    if len(arrays) > MAX_ARRAYS or len(kind) > 64:
-        raise MessageError("the header declares too many arrays, or a kind that is too long")
-    if any(a.dtype not in DTYPES.values() or not 1 <= a.ndim <= 2 for a in arrays.values()):
-        raise MessageError("an array is declared with a dtype or a shape that is not sent")
-    return OwnerMessage(kind, fields, arrays)
-
-
-def _parse_header(data: bytes) -> tuple[str, dict[str, Any]]:
-    """Return kind and fields of a message, whose first 8 bytes are the length of its header."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(MAX_HEADER, len(data) - 8):
-        raise MessageError(f"the header has {length:,} bytes, more than allowed or than were sent")
-    try:
-        text = json.loads(data[8 : 8 + length])["__metadata__"]["riskmin"]
-        content = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, TypeError, LookupError, RecursionError):  # UnicodeDecodeError is a ValueError
-        raise MessageError("the header is not that of a message of riskmin") from None
+        arrays, content = from_bytes(data, MAX_HEADER)
+    except ValueError as error:
+        raise MessageError(f"the message is not one of riskmin: {error}") from None
     if type(content) is not dict or set(content) != {"kind", "fields"}:
         raise MessageError("the header has other entries than kind and fields")
     kind, fields = content["kind"], content["fields"]
     if type(kind) is not str or type(fields) is not dict:
         raise MessageError("the header has entries of wrong types")
-    return kind, fields
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
+    if len(arrays) > MAX_ARRAYS or len(kind) > 64:
+        raise MessageError("the header declares too many arrays, or a kind that is too long")
+    if any(a.dtype not in DTYPES.values() or not 1 <= a.ndim <= 2 for a in arrays.values()):
+        raise MessageError("an array is declared with a dtype or a shape that is not sent")
+    return OwnerMessage(kind, fields, arrays)
