@@ -129,9 +129,9 @@ def rule(part: str, *tasks: str, sparse: bool | None = None) -> Switch:
 
 def fallback(part: str, *tasks: str) -> Switch:
     """`Auto` without a rule for the solvers that continue."""
-    rules = tuple(one for one in auto.FALLBACK_RULES if part not in one.problem)
-    assert rules != auto.FALLBACK_RULES, part
-    return Switch((Patch("solvers.auto", "FALLBACK_RULES", rules),), tasks, selects=True)
+    rules = tuple(one for one in auto.LATER_RULES if part not in one.problem)
+    assert rules != auto.LATER_RULES, part
+    return Switch((Patch("solvers.auto", "LATER_RULES", rules),), tasks, selects=True)
 
 
 NEWTON, CD = "solvers.newton.", "solvers.coordinate."

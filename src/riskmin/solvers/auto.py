@@ -254,7 +254,7 @@ OTHER_RULES = (
     Rule("any other", lambda f: True, BUNDLE, "{loss} is not smooth"),
 )
 # Where the first solver is too slow, these continue, in order: a fast one, then one that converges.
-FALLBACK_RULES = (
+LATER_RULES = (
     # the number of its steps hardly depends on the sizes of the columns
     Rule(
         "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
@@ -385,29 +385,29 @@ class Auto(Solver):
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
         portfolio, reason = self.portfolio(obj, tol)
-        return portfolio.solvers[0], reason
-
-    def _choose(self, facts: Facts, tol: float) -> tuple[Solver, str]:
-        """The solver for a problem with these facts, and the reason."""
-        rule = matching_rule(facts)
-        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
-        return rule.solver.for_tolerance(max(tol, COSTS.min_tol)), reason
+        several = len(portfolio.solvers) > 1
+        return replace(portfolio, others=tuple) if several else portfolio.solvers[0], reason
 
     def portfolio(self, obj: Objective, tol: float = 1e-3) -> tuple[Portfolio, str]:
-        """The solver and those that continue, for a relative gap of tol; and the reason for the solver."""
-        facts = Facts(obj)
+        """The solvers for a relative gap of tol, and the reason for the first."""
+        facts, tol = Facts(obj), max(tol, COSTS.min_tol)
         if not facts.separable and (same := SeparableProblem.from_objective(obj)) is not None:
             # the same problem in another form, which has faster solvers
             inner, reason = self.portfolio(same.obj, tol)
-            solvers = tuple(SeparableForm(solver) for solver in inner.solvers)
+            solvers = tuple(SeparableForm(solver) for solver in inner.every)
             reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
-            return replace(inner, solvers=solvers), reason
-        first, reason = self._choose(facts, tol)
-        fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
+            return replace(inner, solvers=solvers, others=tuple), reason
+        rule = matching_rule(facts)
+        first = rule.solver.for_tolerance(tol)
         selected = first.solvers if isinstance(first, Portfolio) else (first,)
-        others = [solver for solver in fallbacks if type(solver) not in {type(one) for one in selected}]
-        trial = trial_work(selected[-1], facts)  # one whose successor's cost is known is compared with that
-        return Portfolio((*selected, *others), max(tol, COSTS.min_tol), trial), reason
+
+        def others() -> list[Solver]:
+            found = [one.solver.for_tolerance(tol) for one in LATER_RULES if one.applies(facts)]
+            return [solver for solver in found if type(solver) not in {type(one) for one in selected}]
+
+        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
+        # one whose successor's cost is known is compared with that, so the last one is judged
+        return Portfolio(selected, tol, trial_work(selected[-1], facts), others), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -51,6 +52,8 @@ class Portfolio(Solver):
     trial : float
         The work of a solver's first turn before it is compared with the whole run, in passes over X; it
         doubles with every round of turns.
+    others : callable
+        Returns further solvers, which are looked up once all of `solvers` are too slow.
 
     Examples
     --------
@@ -76,6 +79,7 @@ class Portfolio(Solver):
     solvers: tuple[Solver, ...]
     tol: float = field(default=1e-3, repr=False)
     trial: float = field(default=100.0, repr=False)
+    others: Callable[[], Sequence[Solver]] = field(default=tuple, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.solvers:
@@ -85,6 +89,11 @@ class Portfolio(Solver):
             raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if not self.trial > 0:
             raise ValueError(f"trial must be > 0, the work before progress is judged, not {self.trial}")
+
+    @cached_property
+    def every(self) -> tuple[Solver, ...]:
+        """All solvers in turn."""
+        return (*self.solvers, *self.others())
 
     def supports(self, obj: Objective) -> str | None:
         """None for what one of the solvers supports; others are skipped."""
@@ -97,22 +106,22 @@ class Portfolio(Solver):
 
     def verifies_states(self, obj: Objective) -> bool:
         """Whether all solvers do that."""
-        return all(solver.verifies_states(obj) for solver in self.solvers)
+        return all(solver.verifies_states(obj) for solver in self.every)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
         check_state(state, STATE_SHAPES, d=obj.risk.dim)
         k, inner = int(state["turn"][0]), _inner_state(state)
-        if not 0 <= k < len(self.solvers):
-            raise ValueError(f"it belongs to solver {k + 1}, but there are {len(self.solvers)} solvers")
-        steps, best = self.solvers[k].resume(obj, inner) if inner else None, _BestSoFar.from_state(state)
+        if not 0 <= k < len(self.every):
+            raise ValueError(f"it belongs to solver {k + 1}, but there are {len(self.every)} solvers")
+        steps, best = self.every[k].resume(obj, inner) if inner else None, _BestSoFar.from_state(state)
         best.state = (lambda: inner) if inner else None
         return self._run(obj, best, _Turn.from_state(state, obj), steps)
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
         k, inner = int(state["turn"][0]), _inner_state(state)
-        steps = self.solvers[k].warm_start(obj, inner, before) if inner else None
+        steps = self.every[k].warm_start(obj, inner, before) if inner else None
         return self._run(obj, _BestSoFar(state["best"], state["best"]), _Turn(k, obj.count.calls), steps)
 
     def for_tolerance(self, tol: float) -> Portfolio:
@@ -126,7 +135,7 @@ class Portfolio(Solver):
         if len(turns) < 2:
             return ""
         listed = ", then ".join(
-            f"{self.solvers[k].name} for {n} steps" for k, n in turns[: self.MAX_LISTED_TURNS]
+            f"{self.every[k].name} for {n} steps" for k, n in turns[: self.MAX_LISTED_TURNS]
         )
         return (
             listed if len(turns) <= self.MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
@@ -147,12 +156,12 @@ class Portfolio(Solver):
             if current is not None:
                 ended = yield from self._turn(obj, best, turn, current, budget)
                 running[k] = None if ended else current
-            if len(running) == len(self.solvers) and all(s is None for s in running.values()):
+            if len(running) == len(self.every) and all(s is None for s in running.values()):
                 if best.refusals and best.value == math.inf and not obj.count.failures:
                     raise UnsupportedProblem(best.refusals[0])
                 return  # all solvers have ended
             k += 1
-            if k == len(self.solvers):
+            if k == len(self.every):
                 if best.excess > (1 - self.ROUND_PROGRESS) * excess:
                     return  # twice the work of the round before has gained nearly nothing
                 k, budget, excess = 0, 2 * budget, best.excess
@@ -160,7 +169,7 @@ class Portfolio(Solver):
 
     def _started(self, obj: Objective, best: _BestSoFar, k: int) -> Iterator[Iterate] | None:
         """The iterates of a solver from the last state or a point; None if it fails."""
-        solver, useful = self.solvers[k], best.gap <= self.RESTART_GAP
+        solver, useful = self.every[k], best.gap <= self.RESTART_GAP
         try:
             if useful and best.state is not None:
                 # a state has the arrays of its own solver, of which few others make use
@@ -179,12 +188,12 @@ class Portfolio(Solver):
         """The iterates of one solver until it is too slow; return whether it has ended."""
         later = self.solvers[turn.k + 1 :]
         expected = later[0].passes_per_digit(obj) if later else None
-        while len(self.solvers) == 1 or not turn.is_too_slow(self.tol, expected, budget, best.work):
+        while not turn.is_too_slow(self.tol, expected, budget, best.work) or len(self.every) == 1:
             try:
                 it = next(steps, None)
             # a solver that fails in its course counts as ended
             except Exception as error:
-                _failure(obj, best, self.solvers[turn.k], error)
+                _failure(obj, best, self.every[turn.k], error)
                 it = None
             if it is None:
                 return True
