@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from riskmin.core import Array, Iterate, Solver
@@ -371,6 +372,24 @@ def trial_work(first: Solver, facts: Facts) -> float:
     return COSTS.trial_work
 
 
+class Chosen(Fallback):
+    """The solver that `Auto` chose; those that continue are looked up once it is too slow."""
+
+    def __init__(self, first: Solver, tol: float, facts: Facts) -> None:
+        vars(self).update(first=first, tol=tol, facts=facts)
+
+    @cached_property
+    def solvers(self) -> tuple[Solver, ...]:  # type: ignore[override]
+        """The solver, and those of the rules of fallbacks that apply."""
+        fallbacks = [rule.solver.for_tolerance(self.tol) for rule in FALLBACK_RULES if rule.applies(self.facts)]
+        return self.first, *(solver for solver in fallbacks if type(solver) is not type(self.first))
+
+    @cached_property
+    def trial(self) -> float:  # type: ignore[override]
+        """The work after which the solver is judged."""
+        return trial_work(self.first, self.facts)
+
+
 @dataclass(frozen=True)
 class Auto(Solver):
     """Selects a solver for the problem by a table of rules; the reason is in ``result.solver``.
@@ -394,13 +413,7 @@ class Auto(Solver):
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
         fallback, reason = self.with_fallbacks(obj, tol)
-        return fallback.solvers[0], reason
-
-    def _choose(self, facts: Facts, tol: float) -> tuple[Solver, str]:
-        """The solver for a problem with these facts, and the reason."""
-        rule = matching_rule(facts)
-        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
-        return rule.solver.for_tolerance(max(tol, COSTS.min_tol)), reason
+        return fallback.first, reason
 
     def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
@@ -410,11 +423,10 @@ class Auto(Solver):
             inner, reason = self.with_fallbacks(same.obj, tol)
             solvers = tuple(SeparableForm(solver) for solver in inner.solvers)
             reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
-            return replace(inner, solvers=solvers), reason
-        first, reason = self._choose(facts, tol)
-        fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
-        others = [solver for solver in fallbacks if type(solver) is not type(first)]
-        return Fallback((first, *others), max(tol, COSTS.min_tol), trial_work(first, facts)), reason
+            return Fallback(solvers, inner.tol, inner.trial), reason
+        rule, tol = matching_rule(facts), max(tol, COSTS.min_tol)
+        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
+        return Chosen(rule.solver.for_tolerance(tol), tol, facts), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""
@@ -424,7 +436,7 @@ class Auto(Solver):
 def describe_solver(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
     """A solver, the reason for its selection, and for `Switching` and `Fallback` a summary of the run."""
     # the reason is that for the first of the solvers
-    first = solver.solvers[0] if isinstance(solver, Fallback) and reason else solver
+    first = solver.first if isinstance(solver, Fallback) and reason else solver
     parts = [f"{first!r}: {reason}" if reason else repr(first)]
     for combined in (first,) if first is solver else (first, solver):
         if summary := combined.summary(trace):

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -78,6 +79,11 @@ class Fallback(Solver):
         if not self.trial > 0:
             raise ValueError(f"trial must be > 0, the work before progress is judged, not {self.trial}")
 
+    @cached_property
+    def first(self) -> Solver:
+        """The solver that starts."""
+        return self.solvers[0]
+
     def supports(self, obj: Objective) -> str | None:
         """None for what one of the solvers supports; others are skipped."""
         reasons = [solver.supports(obj) for solver in self.solvers]
@@ -120,25 +126,30 @@ class Fallback(Solver):
             listed if len(turns) <= self.MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
         )
 
+    def _solver(self, k: int) -> Solver:
+        """Solver k; the others need not be known yet for the first."""
+        return self.solvers[k] if k else self.first
+
     def _run(
         self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate] | None
     ) -> Iterator[Iterate]:
         """The iterates from solver k on, whose iterator may be given; a solver that ended has None."""
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget, excess = self.trial, math.inf
+        # of the trial of the first round
+        factor, excess = 1.0, math.inf
         while True:
             # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
                 # a point with a large gap is no better a start than the initial one
                 start = best.w if best.gap <= self.RESTART_GAP else best.start
                 try:
-                    running[k] = self.solvers[k].iterates(obj, start)
+                    running[k] = self._solver(k).iterates(obj, start)
                 except Exception as error:
                     running[k] = None
-                    _failure(obj, best, self.solvers[k], error)
+                    _failure(obj, best, self._solver(k), error)
             steps = running[k]
             if steps is not None:
-                ended = yield from self._turn(obj, best, k, steps, budget)
+                ended = yield from self._turn(obj, best, k, steps, factor)
                 running[k] = None if ended else steps
             if len(running) == len(self.solvers) and all(s is None for s in running.values()):
                 if best.refusals and best.value == math.inf and not obj.count.failures:
@@ -148,11 +159,10 @@ class Fallback(Solver):
             if k == len(self.solvers):
                 if best.excess > (1 - self.ROUND_PROGRESS) * excess:
                     return  # twice the work of the round before has gained nearly nothing
-                k, budget, excess = 0, 2 * budget, best.excess
+                k, factor, excess = 0, 2 * factor, best.excess
 
-    def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
+    def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], factor: float) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
-        single = len(self.solvers) == 1
         monitor = _TurnMonitor(obj.count.calls, best.work)
         while True:
             calls = obj.count.calls
@@ -160,7 +170,7 @@ class Fallback(Solver):
                 it = next(steps, None)
             # a solver that fails in its course counts as ended
             except Exception as error:
-                _failure(obj, best, self.solvers[k], error)
+                _failure(obj, best, self._solver(k), error)
                 it = None
             if it is None:
                 return True
@@ -171,7 +181,7 @@ class Fallback(Solver):
             monitor.stage = stage
             best.work = monitor.update(obj.count.calls, it, best.gap, improved)
             yield _with_turn_info(it, k, best)
-            if not single and monitor.is_too_slow(self.tol, budget, best.work):
+            if monitor.is_too_slow(self, factor, best.work) and len(self.solvers) > 1:
                 return False
 
 
@@ -284,13 +294,13 @@ class _TurnMonitor:
         self.idle = 0 if improved else self.idle + 1
         return self.previous_work + self.work[-1]
 
-    def is_too_slow(self, tol: float, budget: float, total: float) -> bool:
+    def is_too_slow(self, run: Fallback, factor: float, total: float) -> bool:
         """Whether the missing digits would take more work than the run so far."""
-        work, gap = self.work[-1], self.gaps[-1]
+        work, gap, tol = self.work[-1], self.gaps[-1], run.tol
         if self.idle >= self.MAX_IDLE_ITERATES:
             return True
-        # the first solver of a `Switching` is compared with its second one there
-        if self.stage == 1 or work < budget or gap <= tol:
+        # one iterate has no rate, and the first solver of a `Switching` is compared with its second one there
+        if len(self.work) < 2 or self.stage == 1 or gap <= tol or work < (budget := factor * run.trial):
             return False
         # the last iterate of the first half of the work; the digits gained since then give the rate
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
