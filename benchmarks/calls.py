@@ -93,8 +93,7 @@ def main() -> None:
         ways = [each[fit][:3] for each in rounds[0]]
         times = [min(each[k][fit][3] for each in rounds) for k in range(len(args.checkouts))]
         cells = [
-            " | ".join([*(f"{n:.0f}" for n in way), f"{ms:.2f}"])
-            for way, ms in zip(ways, times, strict=True)
+            " | ".join([*(f"{n:.0f}" for n in way), f"{ms:.2f}"]) for way, ms in zip(ways, times, strict=True)
         ]
         # the median of the ratios within the rounds: both processes ran under the same load
         ratio = statistics.median(each[-1][fit][3] / each[0][fit][3] for each in rounds)

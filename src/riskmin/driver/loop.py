@@ -24,8 +24,8 @@ from riskmin.core.signals import deferred_termination, ignore_interrupts
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.run import Callback, Limits, RunState
 from riskmin.executors.base import blas_threads_of, coordination_of
-from riskmin.problem.convexity import check, is_builtin, is_foreign, monitor_for
-from riskmin.problem.objective import CallCounter, Objective, starting_point
+from riskmin.problem.convexity import check, monitor_for
+from riskmin.problem.objective import CallCounter, Objective, is_builtin, is_foreign, starting_point
 from riskmin.problem.preconditioning import PreconditionedProblem, preconditioner
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
@@ -108,7 +108,8 @@ def minimize(
         except OutOfTime:
             # no time is left for iterations either: go on without a preconditioner
             problem = PreconditionedProblem.from_objective(objective, None)
-        with deferred_termination(saved_in is not None and single_process):
+        saves = saved_in is not None and single_process
+        with deferred_termination() if saves else contextlib.nullcontext():
             return _minimize(problem, solver, w0, limits, callback, saved_in, started_at)
 
 

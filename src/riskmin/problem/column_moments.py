@@ -234,7 +234,7 @@ def sampled_moments(risk: Any) -> Moments | None:
 
 def shard_sample_moments(shard: Shard, share: float) -> Moments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
-    X = shard.X.features
+    X: Any = shard.X.features
     if not X.is_stored:
         return None
     step = max(int(1 / share), 1)

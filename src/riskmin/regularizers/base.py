@@ -78,6 +78,14 @@ class Regularizer(ABC):
         """
         return best_scale(self, cut, lam)
 
+    def bound(self, cut: Cut, lam: float) -> float:
+        """Return the lower bound of min J that a cut proves, max_s s b - lam Omega*(-s a / lam)."""
+        s = self.scale(cut, lam)
+        if s == 0:  # the cut adds nothing to R >= 0; its entries may be infinite or NaN
+            return -lam * self.conjugate(namespace(cut.a).zeros_like(cut.a)) + 0.0
+        # the minimum over v of lam Omega(v) + s (a'v + b), by the conjugate
+        return s * cut.b - lam * self.conjugate(-s / lam * cut.a)
+
     def slope(self, w: Array, d: Array) -> float:
         """Return the derivative of Omega at w along d, one-sided where it jumps."""
         if self.smooth:
@@ -251,6 +259,13 @@ def quadratic_scale(self: Regularizer, cut: Cut, lam: float) -> float:
     # the unconstrained maximizer is lam b / q
     q = 2 * self.conjugate(cut.a)
     return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+
+
+def quadratic_bound(self: Regularizer, cut: Cut, lam: float) -> float:
+    """Return `bound` of a quadratic form, s b - s^2 q / (2 lam) at the s of `quadratic_scale`."""
+    q = 2 * self.conjugate(cut.a)
+    s = min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+    return s * (cut.b - 0.5 * s * q / lam) if s else 0.0
 
 
 def quadratic_line(self: Regularizer, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:

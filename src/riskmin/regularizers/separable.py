@@ -23,6 +23,7 @@ from riskmin.regularizers.base import (
     best_scale,
     by_feature,
     check_setting,
+    quadratic_bound,
     quadratic_line,
     quadratic_scale,
 )
@@ -236,6 +237,7 @@ class L2(Separable):
         return A @ self.conjugate_grad(a)
 
     scale = quadratic_scale
+    bound = quadratic_bound
     line = quadratic_line
 
     def reach(self, w: Array, d: Array) -> float:
@@ -297,6 +299,10 @@ class L1(Separable):
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the largest feasible s if b > 0, because the lower bound is s b; else 0."""
         return self._largest_scale(cut.a, lam) if cut.b > 0 else 0.0
+
+    def bound(self, cut: Cut, lam: float) -> float:
+        """Return s b: the conjugate is 0 at a feasible s."""
+        return self._largest_scale(cut.a, lam) * cut.b if cut.b > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -375,17 +375,21 @@ def trial_work(first: Solver, facts: Facts) -> float:
 class Chosen(Fallback):
     """The solver that `Auto` chose; those that continue are looked up once it is too slow."""
 
+    facts: Facts
+
     def __init__(self, first: Solver, tol: float, facts: Facts) -> None:
         vars(self).update(first=first, tol=tol, facts=facts)
 
     @cached_property
-    def solvers(self) -> tuple[Solver, ...]:  # type: ignore[override]
+    def solvers(self) -> tuple[Solver, ...]:
         """The solver, and those of the rules of fallbacks that apply."""
-        fallbacks = [rule.solver.for_tolerance(self.tol) for rule in FALLBACK_RULES if rule.applies(self.facts)]
+        fallbacks = [
+            rule.solver.for_tolerance(self.tol) for rule in FALLBACK_RULES if rule.applies(self.facts)
+        ]
         return self.first, *(solver for solver in fallbacks if type(solver) is not type(self.first))
 
     @cached_property
-    def trial(self) -> float:  # type: ignore[override]
+    def trial(self) -> float:
         """The work after which the solver is judged."""
         return trial_work(self.first, self.facts)
 

@@ -100,10 +100,7 @@ class Facts:
         """Whether a non-decomposable loss has second derivatives when it is smoothed."""
         loss = self.loss
         return (
-            loss is not None
-            and not loss.multi_output
-            and not loss.quadratic_conjugate
-            and loss.has_hessian
+            loss is not None and not loss.multi_output and not loss.quadratic_conjugate and loss.has_hessian
         )
 
     @property

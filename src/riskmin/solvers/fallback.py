@@ -14,8 +14,7 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, RunPaused, Solver, SolverFailed, UnsupportedProblem, as_solver
 from riskmin.core.deadline import OutOfTime
-from riskmin.problem.convexity import is_foreign
-from riskmin.problem.objective import Objective
+from riskmin.problem.objective import Objective, is_foreign
 from riskmin.solvers.state_checks import check_state
 
 
