@@ -12,8 +12,9 @@ from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
+from riskmin.estimators._common.fit import loss_for_classes, supports_multiclass
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels
-from riskmin.estimators._common.multi_output import loss_for_classes, supports_multiclass, unpack_weights
+from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
 from riskmin.losses import get_loss
