@@ -280,6 +280,10 @@ class L1(Separable):
     def terms(self, w: Array) -> SeparableTerms:
         return SeparableTerms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
 
+    def value(self, w: Array) -> float:
+        """Return sum_j l_j |w_j|."""
+        return float(namespace(w).sum(self.terms(w).absolute * abs(w)))
+
     def scaled(self, s: NDArray) -> L1:
         """Return the same function of v = w / s, for s > 0."""
         return L1(self.weights * s)
