@@ -226,7 +226,7 @@ def sampled_moments(risk: Any) -> Moments | None:
         parts = risk.executor.map(shard_sample_moments, sample_rows / max(n, 1))
     except TypeError:  # the shards hold objects without rows
         return None
-    if any(part is None for part in parts):
+    if None in parts:
         return None
     weighted = [part for part in parts if part.weight]
     return reduce(Moments.combined_with, weighted) if weighted else None

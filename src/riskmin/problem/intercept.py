@@ -263,12 +263,14 @@ def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[floa
     order, slope = np.argsort(kinks), float(c @ rows.lower)
     # the slope of the risk beyond each kink
     slopes = slope + np.cumsum(jumps[order])
-    left, right = (int(np.argmax(slopes > end)) for end in (-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE))
+    # the first kinks beyond which the slope is above each number
+    left, right = slopes.searchsorted([-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE], side="right").tolist()
     if not slopes[-1] > CONSTANT_RISK_SLOPE:
         right = left
     elif not slope < -CONSTANT_RISK_SLOPE:
         left = right
-    return float(kinks[order[left]]), float(kinks[order[right]])
+    last = len(order) - 1  # beyond all of them by rounding
+    return float(kinks[order[min(left, last)]]), float(kinks[order[min(right, last)]])
 
 
 def refine_intercept(

@@ -137,7 +137,7 @@ def loss_components(risk: Oracle) -> tuple[Any, ...]:
 
 def is_foreign(risk: Oracle) -> bool:
     """Whether user code computes the risk, so that its cuts may be invalid."""
-    return not (is_builtin(risk.source) and all(is_builtin(part) for part in loss_components(risk)))
+    return not all(map(is_builtin, (risk.source, *loss_components(risk))))
 
 
 def describe(risk: Oracle) -> str:
@@ -322,6 +322,12 @@ class Objective:
         object.__setattr__(self, "reg", as_regularizer(self.reg))
         if self.risk.n_intercepts:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.risk.n_intercepts))
+
+    def with_new_count(self) -> Objective:
+        """The same objective, whose calls are counted from zero."""
+        new = object.__new__(type(self))
+        vars(new).update(vars(self), count=CallCounter())
+        return new
 
     @property
     def n_intercepts(self) -> int:
