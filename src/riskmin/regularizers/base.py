@@ -233,8 +233,11 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
         slope = cut.b + float(cut.a @ reg.conjugate_grad(u))
         return Tangent(s, lam * reg.conjugate(u) - s * cut.b, -slope)
 
-    lo, hi, s_overflow = negative_bound(0.0), negative_bound(s_max), s_max
-    # the negative bound is convex: a nonnegative slope at 0 makes 0 its minimizer
+    hi, s_overflow = negative_bound(s_max), s_max
+    # the negative bound is convex: a slope of one sign makes an end its minimizer
+    if hi.slope <= 0 and hi.value < 1e100:
+        return s_max
+    lo = negative_bound(0.0)
     if lo.slope >= 0 or s_max <= 0:
         return 0.0
     # the conjugate may overflow for large s (exponentials): bisect until it is not too

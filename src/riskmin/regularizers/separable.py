@@ -16,6 +16,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray
+from riskmin.core.deadline import check_each
 from riskmin.regularizers.base import (
     ArrayDataclass,
     Regularizer,
@@ -131,7 +132,36 @@ class Separable(ArrayDataclass, Regularizer):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale; if the conjugate is an indicator function, the largest feasible one."""
-        return best_scale(self, cut, lam, self._largest_scale(cut.a, lam) if self.polyhedral else 1.0)
+        if self.polyhedral:
+            return best_scale(self, cut, lam, self._largest_scale(cut.a, lam))
+        t = self.terms(cut.a)
+        return self._newton_scale(cut, lam, t) if t.unbounded else best_scale(self, cut, lam)
+
+    def _newton_scale(self, cut: Cut, lam: float, t: SeparableTerms) -> float:
+        """Return the best scale without bounds of w, the root in [0, 1] of the derivative of s -> bound,
+
+        b - sum_j |a_j| max(s |a_j| / lam - l_j, 0) / m_j: concave and piecewise linear in s, so that Newton's
+        steps from s = 1 end at the root from above.
+        """
+        if not cut.b > 0:
+            return 0.0
+        xp, size, s = namespace(cut.a), abs(cut.a), 1.0
+        zero = 0.0 * size
+        for _ in check_each(range(1000)):
+            excess = s / lam * size - t.absolute
+            active = excess > 0
+            if cut.b >= float(xp.sum(size * xp.where(active, excess / t.square, zero))):
+                break
+            # the root of the linear piece
+            steepness = float(xp.sum(size * xp.where(active, size / t.square, zero))) / lam
+            if not 0 < steepness < math.inf:  # squares underflow or overflow
+                return best_scale(self, cut, lam)
+            kinks = float(xp.sum(size * xp.where(active, t.absolute / t.square + zero, zero)))
+            new = (cut.b + kinks) / steepness
+            if not new < s:
+                break
+            s = new
+        return s
 
     def _largest_scale(self, a: Array, lam: float) -> float:
         """Return the largest s <= 1 for which Omega*(-s a / lam) is finite."""
