@@ -16,6 +16,9 @@ from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
 from riskmin.numerics.univariate import Tangent, refine_bracket
 
+SAFE_SHARE = 1 - 8 * float(np.finfo(np.float64).eps)
+"""The share of a bound on slopes up to which they are scaled: rounding must not make a conjugate infinite."""
+
 
 class Regularizer(ABC):
     """A convex function Omega(w) with its conjugate. The regularization strength lam is not part of it.

@@ -18,6 +18,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray
 from riskmin.core.deadline import check_each
 from riskmin.regularizers.base import (
+    SAFE_SHARE,
     ArrayDataclass,
     Regularizer,
     as_setting,
@@ -171,9 +172,7 @@ class Separable(ArrayDataclass, Regularizer):
         # Omega* is finite iff |s a_j| / lam <= l_j in these coordinates
         size = xp.where(open_side, xp.abs(a) / (lam * t.absolute), 0.0 * a)
         largest = float(xp.max(size)) if len(a) else 0.0
-        # rounding must not make the conjugate infinite
-        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
-        return 1.0 if largest < safe else safe / largest
+        return 1.0 if largest < SAFE_SHARE else SAFE_SHARE / largest
 
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the box."""
@@ -327,8 +326,7 @@ class L1(Separable):
         # the same numbers as for any bounds, in fewer operations: each step of a solver takes several scales
         xp = namespace(a)
         largest = float(xp.max(xp.abs(a) / (lam * self.terms(a).absolute))) if len(a) else 0.0
-        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
-        return 1.0 if largest < safe else safe / largest
+        return 1.0 if largest < SAFE_SHARE else SAFE_SHARE / largest
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the largest feasible s if b > 0, because the lower bound is s b; else 0."""
