@@ -265,10 +265,9 @@ def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
 
 def repr_of_changes(thing: Any) -> str:
     """Return the class of a dataclass and the settings that differ from their defaults."""
-    default = {f.name: f.default for f in dataclasses.fields(thing)}
-    changed = {name: value for name, value in settings_of(thing).items() if not _equal(value, default[name])}
-    text = ", ".join(f"{name}={_short_repr(value)}" for name, value in changed.items())
-    return f"{type(thing).__name__}({text})"
+    settings = ((f, getattr(thing, f.name)) for f in dataclasses.fields(thing))
+    changed = [f"{f.name}={_short_repr(value)}" for f, value in settings if not _equal(value, f.default)]
+    return f"{type(thing).__name__}({', '.join(changed)})"
 
 
 class ArrayDataclass:

@@ -24,7 +24,7 @@ from riskmin.estimators._common.input import (
     select_rows,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,

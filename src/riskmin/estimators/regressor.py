@@ -19,8 +19,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
-from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
-from riskmin.estimators._common.outputs import fit_outputs, joint_loss
+from riskmin.estimators._common.outputs import fit_outputs, joint_loss, loss_for_outputs, unpack_weights
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.estimators.scikit_learn import RegressorMixin

@@ -15,8 +15,7 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, RunPaused, Solver, SolverFailed, UnsupportedProblem, as_solver
 from riskmin.core.deadline import OutOfTime
-from riskmin.problem.convexity import is_foreign
-from riskmin.problem.objective import Objective
+from riskmin.problem.objective import Objective, is_foreign
 from riskmin.solvers.state_checks import check_state
 
 
@@ -350,8 +349,8 @@ class _Turn:
 
         `expected` are the passes in which the next solver gains a digit; None if that is not known.
         """
-        if not self.work:
-            return False
+        if len(self.work) < 2:
+            return False  # one iterate has no rate
         work, gap = self.work[-1], self.gaps[-1]
         if self.idle >= self.MAX_IDLE_ITERATES:
             return True

@@ -41,7 +41,6 @@ from riskmin.estimators._common.input import (
     merge_equal_rows,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.estimators.gpu_rows import moved, on_host
@@ -83,6 +82,30 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
 def loss_by_name(model: Any, given: Any) -> Any:
     """Return the loss of a name, which may be an alias defined by this class of models."""
     return get_loss(model.loss_aliases.get(given, given) if isinstance(given, str) else given)
+
+
+def supports_multiclass(loss: Any) -> bool:
+    """Whether a classification loss has a form for more than two classes."""
+    return loss.multi_output or loss.for_classes(3) is not None
+
+
+def loss_for_classes(loss: Any, k: int) -> Any:
+    """Return the loss for k classes: the loss itself, or the multiclass form of a binary loss.
+
+    Examples
+    --------
+    >>> from riskmin import Logistic
+    >>> loss_for_classes(Logistic(), 2), loss_for_classes(Logistic(), 3)
+    (Logistic(), Softmax())
+    """
+    result = loss.for_classes(k)
+    if result is None:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is multiclass: {loss!r} takes "
+            f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
+            "take more, or wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    return result
 
 
 def resolve_regularizer(model: Any, risk: Any = None) -> Any:

@@ -24,7 +24,7 @@ from riskmin.estimators._common.fit import (
     store_certificate,
 )
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators._common.multi_output import loss_for_outputs
+from riskmin.losses import MultivariateSquared, Squared
 from riskmin.regularizers.base import Regularizer
 
 _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
@@ -34,6 +34,37 @@ _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_it
 def joint_loss(model: Any, y: NDArray, loss: Any) -> Any:
     """Return the joint loss of all outputs; None if they are separate problems, or there is only one."""
     return loss_for_outputs(loss, resolve_regularizer(model)) if np.ndim(y) == 2 else None
+
+
+def loss_for_outputs(loss: Any, reg: Any) -> Any:
+    """Return the loss that fits all outputs jointly; None if each output is a separate problem.
+
+    Least squares with L2 is one problem, since one pass over X serves all outputs.
+
+    Examples
+    --------
+    >>> from riskmin import L2, Hinge
+    >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
+    (MultivariateSquared(), None)
+    """
+    # with M = I the outputs do not interact, so the joint optimum is that of each output
+    if isinstance(loss, Squared) and reg.diagonal:
+        return MultivariateSquared()
+    return loss if loss.multi_output else None
+
+
+def unpack_weights(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:
+    """Return the weights, one row per output, and the intercepts, which are the last k entries of w if any.
+
+    Examples
+    --------
+    >>> coef, b = unpack_weights(np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0]), 2, intercepts=True)
+    >>> coef.tolist(), b.tolist()
+    ([[1.0, 3.0], [2.0, 4.0]], [10.0, 20.0])
+    """
+    # w holds the (p, k) weight matrix in row-major order
+    W, b = (w[:-k], w[-k:].copy()) if intercepts else (w, np.zeros(k))
+    return W.reshape(-1, k).T, b
 
 
 def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
