@@ -18,8 +18,9 @@ from riskmin.estimators._common.fit import (
     resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
+from riskmin.estimators._common.input import EncodedLabels, validate_rows
 from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
+from riskmin.estimators._common.offset import OffsetScoreMixin, row_offset
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
@@ -54,7 +55,7 @@ def is_poisson(loss: Any) -> bool:
 
 
 @estimator
-class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
@@ -129,7 +130,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> LinearRegressor:
         """Fit the model.
 
         Parameters
@@ -140,6 +141,9 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
             Real numbers, >= 0 for the Poisson loss; one column per output.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
+        offset : (n,) array, optional
+            Numbers that are added to the scores of the rows, such as the logarithm of an exposure for the
+            Poisson loss. For one output. `predict` takes those of its rows; the model does not keep them.
 
         Returns
         -------
@@ -149,7 +153,9 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_regression_data(self, X, y)
         weight = normalize_weights(sample_weight, len(y))
-        rows = self._encode_labels(y, weight, loss)
+        rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
+        if offset is not None and y.ndim > 1:
+            raise ValueError("offset is for one output: fit one model per column of y, each with its own")
         w, b = fit_outputs(self, X, rows)
         self._set_fitted(w, b, X, rows)
         self._keep_beside(X)
@@ -213,9 +219,12 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         if self.intercept_.shape != (k,) or not np.isfinite(self.intercept_).all():
             raise ValueError(f"its intercepts are not {k} finite numbers")
 
-    def predict(self, X: Any) -> NDArray:
-        """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""
-        z = decision_scores(self, X)
+    def predict(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Predict X @ w + b, one column per output; its exponential for the Poisson loss.
+
+        An offset, one number per row, is added to X @ w + b.
+        """
+        z = decision_scores(self, X, offset)
         if self.coef_.ndim == 2:
             z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
         return namespace(z).exp(z) if is_poisson(self.loss) else z

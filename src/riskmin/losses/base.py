@@ -57,6 +57,8 @@ class Loss(ABC):
     """How many rows the metric that the loss bounds needs."""
     margin: float = 1.0
     """The margin to which scores are compared; 0 if their scale does not matter."""
+    of_residual: bool = False
+    """Whether the loss depends on z - y only, so that an offset of the scores is one of the labels."""
     self_concordance: float = math.inf
     """M such that third derivatives along a line of scores are at most M times the second derivatives times
     the largest change of a score (with several outputs, of a difference of scores); infinite if unknown."""

@@ -44,6 +44,7 @@ class Squared(Loss):
     smooth = True
     task = "regression"
     formula = "(z - y)^2 / 2"
+    of_residual = True
     likelihood = "normal"
     self_concordance = 0.0
     constant_curvature = True
@@ -74,6 +75,7 @@ class Absolute(Loss):
 
     task = "regression"
     formula = "|z - y|"
+    of_residual = True
     check_labels = check_finite
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
@@ -113,6 +115,7 @@ class Quantile(Loss):
 
     task = "regression"
     formula = "max(level (y - z), (level - 1) (y - z))"
+    of_residual = True
     check_labels = check_finite
 
     def __post_init__(self) -> None:
@@ -164,6 +167,7 @@ class EpsilonInsensitive(Loss):
 
     task = "regression"
     formula = "max(0, |z - y| - epsilon)^power / power"
+    of_residual = True
     check_labels = check_finite
 
     def __post_init__(self) -> None:
@@ -239,6 +243,7 @@ class Huber(Loss):
     smooth = True
     task = "regression"
     formula = "r^2/2 if |r| <= delta, else delta |r| - delta^2/2"
+    of_residual = True
     check_labels = check_finite
 
     def __post_init__(self) -> None:

@@ -344,6 +344,9 @@ def _save(
 
 def _evaluation(model: Any, rows: PreparedRows, is_training: bool) -> list[str]:
     """Sections with the metrics of labeled rows."""
+    from riskmin.estimators._common.offset import at_row_offset
+
+    model = at_row_offset(model, rows.offset)
     with suppress_warnings():
         metrics = TASK_BEHAVIORS[model.task].metrics(model, rows)
         title = "On the training rows" if is_training else "On the rows of --validation"
