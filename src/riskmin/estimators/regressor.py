@@ -47,8 +47,8 @@ def numeric_targets(model: Any, y: Any) -> NDArray:
     return targets
 
 
-def is_poisson(loss: Any) -> bool:
-    """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
+def has_log_link(loss: Any) -> bool:
+    """Whether scores are logarithms of the mean; accepts invalid losses, since it is called before `fit`."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
     return bool(getattr(loss, "log_link", False))
@@ -65,8 +65,8 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
     where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit stops
     when :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
-    The prediction is the score :math:`x^\top w + b`, except for the Poisson loss, whose scores are
-    logarithms of the mean: it predicts :math:`e^{x^\top w + b}`.
+    The prediction is the score :math:`x^\top w + b`, except for "poisson", "gamma", "tweedie" and
+    "negative_binomial", whose scores are logarithms of the mean: they predict :math:`e^{x^\top w + b}`.
 
     For y of shape (n, k), each of the k outputs has weights and an intercept, and J is the sum over the
     outputs. With "squared" and "l2", and with ``MultivariateSquared(M)``, this is one problem; with other
@@ -81,7 +81,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
     alpha : float
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1". 0: no penalty, with "squared" and "poisson".
+        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
@@ -126,7 +126,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = is_poisson(self.loss)
+        tags.target_tags.positive_only = has_log_link(self.loss)
         tags.target_tags.multi_output = True
         return tags
 
@@ -138,7 +138,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
         X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
             Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : (n,) or (n, k) array
-            Real numbers, >= 0 for the Poisson loss; one column per output.
+            Real numbers, >= 0 for losses of logarithms of the mean; one column per output.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
         offset : (n,) array, optional
@@ -220,11 +220,11 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
             raise ValueError(f"its intercepts are not {k} finite numbers")
 
     def predict(self, X: Any, *, offset: Any = None) -> NDArray:
-        """Predict X @ w + b, one column per output; its exponential for the Poisson loss.
+        """Predict X @ w + b, one column per output; its exponential for logarithms of the mean.
 
         An offset, one number per row, is added to X @ w + b.
         """
         z = decision_scores(self, X, offset)
         if self.coef_.ndim == 2:
             z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
-        return namespace(z).exp(z) if is_poisson(self.loss) else z
+        return namespace(z).exp(z) if has_log_link(self.loss) else z

@@ -85,7 +85,7 @@ With --checkpoint, repeating the command resumes an interrupted run.
     type=NONNEGATIVE_FLOAT,
     default=1e-4,
     show_default=True,
-    help="Regularization strength: the estimators' alpha; 0 for none (squared, logistic, poisson).",
+    help="Regularization strength: the estimators' alpha; 0 for none (squared, logistic, poisson, gamma).",
 )
 @problem_options
 @real_option(

@@ -17,7 +17,7 @@ from riskmin.estimators._common.multi_output import loss_for_classes, supports_m
 from riskmin.estimators._common.offset import OffsetScoreMixin
 from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
-from riskmin.losses import get_loss
+from riskmin.losses import Logistic, get_loss
 
 
 def has_probabilities(model: Any) -> bool:
@@ -103,10 +103,13 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def _probabilities(self, z: NDArray, X: Any, *, log: bool) -> NDArray:
         """Return the probabilities of the classes by the scores of the rows, beside X."""
-        z, special = on_host(z), scipy_module("special")
+        z = on_host(z)
         if z.ndim == 1:
-            function = special.log_expit if log else special.expit
-            p = np.stack([function(s) for s in (-z, z)], axis=1)
+            # the loss is minus the logarithm of the probability; z is the difference of two scores of softmax
+            loss, one = get_loss(self.loss), np.ones(len(z))
+            loss = Logistic() if loss.multi_output else loss
+            log_p = np.stack([-loss.values(z, y) for y in (-one, one)], axis=1)
+            p = log_p if log else np.exp(log_p)
         else:
             p = self._class_probabilities(z, log=log)
         result: NDArray = beside(p, X)
