@@ -29,6 +29,7 @@ from riskmin import (
     HierarchicalSoftmax,
     Hinge,
     Huber,
+    HuberScale,
     Logistic,
     Mrr,
     MulticlassHinge,
@@ -103,6 +104,7 @@ TREE_LOSSES = [
 LIST_LOSSES = [
     *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},
     FBeta(beta=3.0),
+    HuberScale(epsilon=1.1),
     PrecisionAtK(k=1),
     PrecisionAtK(k=6),
     RecallAtK(k=3),

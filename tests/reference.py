@@ -28,6 +28,7 @@ from riskmin import (
     HierarchicalSoftmax,
     Hinge,
     Huber,
+    HuberScale,
     LinearConstraints,
     Logistic,
     Mrr,
@@ -212,6 +213,10 @@ def risk(loss, z, y, c, queries=None):
     if isinstance(loss, Nu):
         threshold = cp.Variable(nonneg=True)
         return loss.nu * threshold + c @ cp.pos(losses(loss.loss, z, y) - threshold)
+    if isinstance(loss, HuberScale):  # H(t) is min_u (t - u)^2 + 2 epsilon |u|; s + q^2 / s >= 2 q
+        outlying = cp.Variable(len(y))
+        inside = cp.norm(cp.multiply(np.sqrt(c), z - y - outlying))
+        return 2 * np.sqrt(np.sum(c)) * inside + 2 * loss.epsilon * (c @ cp.abs(outlying))
     if isinstance(loss, FBeta | Prbep | PrecisionAtK):
         if len(y) <= 10:
             slopes, deltas = labellings(loss, y)

@@ -28,6 +28,7 @@ from riskmin.losses.multiclass import Softmax as Softmax
 from riskmin.losses.nondecomposable.contingency import FBeta as FBeta
 from riskmin.losses.nondecomposable.contingency import PrecisionAtK as PrecisionAtK
 from riskmin.losses.nondecomposable.contingency import RecallAtK as RecallAtK
+from riskmin.losses.nondecomposable.huber_scale import HuberScale as HuberScale
 from riskmin.losses.nondecomposable.nu import Nu as Nu
 from riskmin.losses.nondecomposable.pairwise import Ordinal as Ordinal
 from riskmin.losses.nondecomposable.pairwise import RocArea as RocArea
@@ -61,6 +62,7 @@ _OWN: dict[str, Any] = {
     "epsilon_insensitive": EpsilonInsensitive(),
     "squared_epsilon_insensitive": EpsilonInsensitive(power=2.0),
     "huber": Huber(),
+    "huber_scale": HuberScale(),
     "expectile": Expectile(),
     "poisson": Poisson(),
     "gamma": Gamma(),

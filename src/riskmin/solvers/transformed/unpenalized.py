@@ -60,7 +60,7 @@ class UnpenalizedNewton(Solver):
         if obj.reg.penalized_part != NoPenalty() or not math.isfinite(risk.loss.self_concordance):
             return (
                 "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax', 'poisson', 'gamma', "
-                "'tweedie' and 'negative_binomial' have a proof of their minimum: give alpha > 0, say 1e-9"
+                "'tweedie' and 'negative_binomial' have a proof: give alpha > 0, such as 1e-9"
             )
         if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
             return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
