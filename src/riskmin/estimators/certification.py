@@ -114,6 +114,7 @@ def certify(
     sample_weight: Any = None,
     qid: Any = None,
     lengths: Any = None,
+    offset: Any = None,
     tol: float | None = None,
     solver: Any = None,
     max_iter: int = 10_000,
@@ -137,9 +138,9 @@ def certify(
         A fitted estimator of riskmin, or one that `riskmin.load_model` read.
     X, y
         The training data, as given to `fit`, in this process.
-    sample_weight, qid, lengths : array, optional
-        As given to `fit`: weights of the rows, query ids of a `LinearRanker`, and lengths of the sequences
-        of a `ChainTagger` that was fitted to a matrix.
+    sample_weight, qid, lengths, offset : array, optional
+        As given to `fit`: weights of the rows, query ids of a `LinearRanker`, lengths of the sequences
+        of a `ChainTagger` that was fitted to a matrix, and what was added to the scores of the rows.
     tol : float, optional
         The relative gap to prove; by default the claimed gap, and no less than 1e-6.
     solver : str or solver, optional
@@ -169,7 +170,7 @@ def certify(
     check_is_fitted(model)
     if not isinstance(model, CertifiedEstimator) or not model.can_be_saved:
         raise ValueError(f"{type(model).__name__} has no certificate of its own")
-    case = _case(model, X, y, sample_weight, {"qid": qid, "lengths": lengths})
+    case = _case(model, X, y, sample_weight, {"qid": qid, "lengths": lengths, "offset": offset})
     J = case.objective()
     found = CertificationResult(
         "refuted", "", J, model.objective_, model.lower_bound_, cut_lower_bound(case.model)
@@ -289,7 +290,8 @@ def _claimed_atol(case: _Case) -> float:
         return 0.0
     if model.atol is not None:
         return float(model.atol)
-    return Limits.DEFAULT_ATOL_RATIO * float(model.tol) * case.risk(0.0 * case.at.scores)
+    at_zero = 0.0 * case.at.scores + case.fit_arguments.get("offset", 0.0)
+    return Limits.DEFAULT_ATOL_RATIO * float(model.tol) * case.risk(at_zero)
 
 
 # ---------------------------------------------------------------- checks of the claim itself

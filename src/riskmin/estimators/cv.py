@@ -23,6 +23,7 @@ from riskmin.estimators._common.fit import (
     resolve_loss,
 )
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
@@ -70,11 +71,12 @@ class _AlphaSearch:
             **{k: v for k, v in params.items() if k not in self._search_params}, alpha=alpha
         )
 
-    def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
+    def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any, offset: Any) -> None:
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))
-        data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
+        data = LabeledRows(X, y, weight, offset=row_offset(offset, len(y)))
+        splits = cv.split(X, y, groups)
         tasks = self._fit_tasks  # type: ignore[attr-defined]
         result = search_alphas(
             template, data, _alpha_grid(self), splits, self._scorer(template), self._fold_callback, tasks
@@ -84,7 +86,7 @@ class _AlphaSearch:
         self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         best = self._with_alpha(self.alpha_)
         best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
-        self.best_estimator_ = best.fit(X, y, sample_weight)
+        self.best_estimator_ = best.fit(X, y, sample_weight, offset=offset)
         del best._fit_tasks
         # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
@@ -110,7 +112,8 @@ class _AlphaSearch:
 
 
 def _default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
-    if model.task != "classification" or y.ndim > 1:
+    # a model at an offset has a `score` of its own
+    if model.task != "classification" or y.ndim > 1 or "score" in vars(model):
         return float(model.score(X, y, sample_weight))
     # the accuracy, as `score` computes it, but without checks of X and y, which take longer than a small fit
     predicted = model._labels_of_scores(decision_scores_of_validated(model, X))
@@ -190,7 +193,9 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
 
     loss: Any = field(default="hinge", kw_only=False)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearClassifierCV:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, offset: Any = None
+    ) -> LinearClassifierCV:
         """Choose alpha and fit all rows.
 
         Parameters
@@ -199,6 +204,8 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
             As in `LinearClassifier.fit`. Scores are weighted, too, if the scorer takes weights.
         groups : (n,) array, optional
             For splitters that keep groups together.
+        offset : (n,) array, optional
+            As in `LinearClassifier.fit`; any scorer sees predictions at the offset of its rows.
 
         Returns
         -------
@@ -209,7 +216,7 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
         # report invalid labels before the first fold
         self._encode_labels(y, normalize_weights(sample_weight, len(y)), loss)
-        self._search(X, y, sample_weight, groups)
+        self._search(X, y, sample_weight, groups, offset)
         return self
 
 
@@ -246,9 +253,11 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     loss: Any = field(default="squared", kw_only=False)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, offset: Any = None
+    ) -> LinearRegressorCV:
         """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
         resolve_loss(self)
         X, y = validate_regression_data(self, X, y, partial(validate_local_rows, **VALIDATION_OPTIONS))
-        self._search(X, y, sample_weight, groups)
+        self._search(X, y, sample_weight, groups, offset)
         return self

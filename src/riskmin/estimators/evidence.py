@@ -15,6 +15,7 @@ from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments, RowEstimator
 from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
@@ -27,8 +28,10 @@ class FittedProblem:
     model: Any
     X: Any
     at: RiskArguments
-    """Scores with the intercept, labels and weights of all rows."""
+    """Scores with the intercept and the offset, labels and weights of all rows."""
     obj: Objective
+    offset: NDArray | float = 0.0
+    """What was added to the scores."""
 
     @property
     def w(self) -> NDArray:
@@ -44,11 +47,13 @@ class FittedProblem:
     def multipliers(self) -> Multipliers:
         """Multipliers that prove the gap of the model, or the best that were found."""
         goal = self.value - float(self.model.gap_)
-        u, lower = best_multipliers(self.obj, self.w, self.at.scores, goal)
+        u, lower = best_multipliers(self.obj, self.w, self.at.scores - self.offset, goal)
         return Multipliers(u, self.value, min(lower, self.value))
 
 
-def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> FittedProblem:
+def fitted_problem(
+    model: Any, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+) -> FittedProblem:
     """The problem of a linear model of rows in this process; raise ValueError for other models."""
     check_is_fitted(model)
     X = as_table(X)
@@ -66,7 +71,8 @@ def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Fit
     if reason:
         raise ValueError(reason)
     weight = normalize_weights(sample_weight, X.shape[0])
-    at = model._risk_arguments(X, compute_if_dask(y), weight)
+    offset = row_offset(offset, X.shape[0])
+    at = model._risk_arguments(X, compute_if_dask(y), weight, offset=offset)
     if len(at.scores) != model.n_samples_fit_:
         raise ValueError(f"the model was fitted to {model.n_samples_fit_:,} rows, not to {len(at.scores):,}")
     rows, loss = validate_rows(model, X, reset=False), model._fitted_loss()
@@ -77,12 +83,13 @@ def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Fit
         sample_weight=at.weights,
         fit_intercept=bool(model.fit_intercept),
         n_outputs=at.scores.shape[1] if loss.multi_output else None,
+        offset=offset,
     )
     obj = Objective(risk, fitted_regularizer(model), float(model.alpha))
-    return FittedProblem(model, rows, at, obj)
+    return FittedProblem(model, rows, at, obj, 0.0 if offset is None else offset)
 
 
-def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Multipliers:
+def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None) -> Multipliers:
     r"""Multipliers of the training rows that prove the gap of a fitted linear model,
 
     .. math:: \min J \;\ge\; -\sum_i c_i\, l^*(u_i, y_i)
@@ -100,7 +107,7 @@ def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Mul
         targets, alpha = 0 and rows on a cluster or with owners are refused.
     X, y
         The training data, as given to `fit`, in this process; dense or sparse, of any precision.
-    sample_weight : (n,) array, optional
+    sample_weight, offset : (n,) array, optional
         As given to `fit`.
 
     Returns
@@ -120,4 +127,4 @@ def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Mul
     >>> found.gap <= 1.001 * model.gap_, found.u.shape, int((found.u != 0).sum())
     (True, (569,), ...)
     """
-    return fitted_problem(model, X, y, sample_weight).multipliers()
+    return fitted_problem(model, X, y, sample_weight, offset).multipliers()

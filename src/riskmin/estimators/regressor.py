@@ -18,7 +18,8 @@ from riskmin.estimators._common.fit import (
     resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
+from riskmin.estimators._common.input import EncodedLabels, validate_rows
+from riskmin.estimators._common.offset import OffsetScoreMixin, row_offset
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss, loss_for_outputs, unpack_weights
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
@@ -45,15 +46,15 @@ def numeric_targets(model: Any, y: Any) -> NDArray:
     return targets
 
 
-def is_poisson(loss: Any) -> bool:
-    """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
+def has_log_link(loss: Any) -> bool:
+    """Whether scores are logarithms of the mean; accepts invalid losses, since it is called before `fit`."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
     return bool(getattr(loss, "log_link", False))
 
 
 @estimator
-class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
@@ -63,8 +64,8 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit stops
     when :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
-    The prediction is the score :math:`x^\top w + b`, except for the Poisson loss, whose scores are
-    logarithms of the mean: it predicts :math:`e^{x^\top w + b}`.
+    The prediction is the score :math:`x^\top w + b`, except for "poisson", "gamma", "tweedie" and
+    "negative_binomial", whose scores are logarithms of the mean: they predict :math:`e^{x^\top w + b}`.
 
     For y of shape (n, k), each of the k outputs has weights and an intercept, and J is the sum over the
     outputs. With "squared" and "l2", and with ``MultivariateSquared(M)``, this is one problem; with other
@@ -79,7 +80,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     alpha : float
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1". 0: no penalty, with "squared" and "poisson".
+        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
@@ -124,11 +125,11 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = is_poisson(self.loss)
+        tags.target_tags.positive_only = has_log_link(self.loss)
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> LinearRegressor:
         """Fit the model.
 
         Parameters
@@ -136,9 +137,12 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
             Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : (n,) or (n, k) array
-            Real numbers, >= 0 for the Poisson loss; one column per output.
+            Real numbers, >= 0 for losses of logarithms of the mean; one column per output.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
+        offset : (n,) array, optional
+            Numbers that are added to the scores of the rows, such as the logarithm of an exposure for the
+            Poisson loss. For one output. `predict` takes those of its rows; the model does not keep them.
 
         Returns
         -------
@@ -148,7 +152,9 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_regression_data(self, X, y)
         weight = normalize_weights(sample_weight, len(y))
-        rows = self._encode_labels(y, weight, loss)
+        rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
+        if offset is not None and y.ndim > 1:
+            raise ValueError("offset is for one output: fit one model per column of y, each with its own")
         w, b = fit_outputs(self, X, rows)
         self._set_fitted(w, b, X, rows)
         self._keep_beside(X)
@@ -212,9 +218,12 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         if self.intercept_.shape != (k,) or not np.isfinite(self.intercept_).all():
             raise ValueError(f"its intercepts are not {k} finite numbers")
 
-    def predict(self, X: Any) -> NDArray:
-        """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""
-        z = decision_scores(self, X)
+    def predict(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Predict X @ w + b, one column per output; its exponential for logarithms of the mean.
+
+        An offset, one number per row, is added to X @ w + b.
+        """
+        z = decision_scores(self, X, offset)
         if self.coef_.ndim == 2:
             z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
-        return namespace(z).exp(z) if is_poisson(self.loss) else z
+        return namespace(z).exp(z) if has_log_link(self.loss) else z

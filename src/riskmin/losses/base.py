@@ -54,10 +54,14 @@ class Loss(ABC):
     """
     log_link: bool = False
     """Whether the prediction of a score z is exp(z)."""
+    max_slope: float = 1.0
+    """The largest slope of a non-decomposable loss in a score, per unit of weight."""
     min_rows: int = 0
     """How many rows the metric that the loss bounds needs."""
     margin: float = 1.0
     """The margin to which scores are compared; 0 if their scale does not matter."""
+    of_residual: bool = False
+    """Whether the loss depends on z - y only, so that an offset of the scores is one of the labels."""
     self_concordance: float = math.inf
     """M such that third derivatives along a line of scores are at most M times the second derivatives times
     the largest change of a score (with several outputs, of a difference of scores); infinite if unknown."""
@@ -290,7 +294,9 @@ class Smoothed(Loss):
             raise ValueError(f"Smoothed needs mu > 0, not {self.mu!r}")
         object.__setattr__(self, "loss", as_loss(self.loss))
         copy_traits(
-            self.loss, self, "separable", "shift_invariant", "fixed_positive_count", "task", "min_rows"
+            self.loss,
+            self,
+            *("separable", "shift_invariant", "fixed_positive_count", "task", "min_rows", "max_slope"),
         )
 
     def check_labels(self, y: Array) -> None:

@@ -51,6 +51,17 @@ def check_counts(loss: object, y: Array) -> None:
         )
 
 
+def check_positive(loss: object, y: Array) -> None:
+    """Require finite numbers > 0, such as amounts."""
+    check_finite(loss, y)
+    y = _present(loss, y)
+    if np.any(y <= 0):
+        raise ValueError(
+            f"{type(loss).__name__} needs y > 0, but y holds {_preview(y[y <= 0])}; "
+            "drop those rows, or use Tweedie(power=1.5), which takes zeros"
+        )
+
+
 def check_grades(loss: object, y: Array) -> None:
     """Require finite numbers (higher is better) with at least two different values."""
     check_finite(loss, y)

@@ -287,10 +287,10 @@ def _slope_sizes(
         if not loss.smooth:
             factor = min(1.0, float(max_slopes.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
             g = xp.maximum(factor * g, max_slopes)
-        if y.ndim > 1:  # ranking measures have rounding errors that do not depend on the slopes
+        if loss.task == "ranking":  # its measures have rounding errors that do not depend on the slopes
             extra += SLOPE_SUM_RATIO * float(max_slopes.sum())
         not_numeric = getattr(y.dtype, "kind", "f") not in "biuf"  # for example of a user-defined loss
-        labels = 1.0 if margins or not_numeric else xp.abs(y)
+        labels = 1.0 if margins or not_numeric else xp.abs(y if y.ndim == 1 else y[:, 0])
         return g, extra + float(xp.sum(g * (labels + abs(b))))
     if y.shape == z.shape:  # squares: where their slopes vanish, so does the effect of rounding
         return g, extra + float(xp.sum(g * xp.abs(y)))

@@ -85,7 +85,7 @@ With --checkpoint, repeating the command resumes an interrupted run.
     type=NONNEGATIVE_FLOAT,
     default=1e-4,
     show_default=True,
-    help="Regularization strength: the estimators' alpha; 0 for none (squared, logistic, poisson).",
+    help="Regularization strength: the estimators' alpha; 0 for none (squared, logistic, poisson, gamma).",
 )
 @problem_options
 @real_option(
@@ -344,6 +344,9 @@ def _save(
 
 def _evaluation(model: Any, rows: PreparedRows, is_training: bool) -> list[str]:
     """Sections with the metrics of labeled rows."""
+    from riskmin.estimators._common.offset import at_row_offset
+
+    model = at_row_offset(model, rows.offset)
     with suppress_warnings():
         metrics = TASK_BEHAVIORS[model.task].metrics(model, rows)
         title = "On the training rows" if is_training else "On the rows of --validation"

@@ -25,10 +25,11 @@ from riskmin.cli.inputs import (
 )
 from riskmin.cli.loading import load_for_model
 from riskmin.cli.output import print_pairs
-from riskmin.cli.tables import weight_option
+from riskmin.cli.tables import offset_options, weight_option
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.evaluation import evaluation_sections, weight_sections
+from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import StatusLine
 
 BLOCK_ROWS = 2**16
@@ -47,6 +48,8 @@ BLOCK_ROWS = 2**16
 @click.option("--proba", is_flag=True, help="Print probabilities, one column per class (logistic loss).")
 @target_option
 @qid_option
+@offset_options[0]
+@offset_options[1]
 @memory_option
 @trust_option
 @click.option("-q", "--quiet", is_flag=True, help="Print neither notes nor progress on stderr.")
@@ -58,6 +61,8 @@ def predict(
     proba: bool,
     target: ColumnRef,
     qid: ColumnRef,
+    offset: ColumnRef,
+    exposure: ColumnRef,
     trust: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -83,24 +88,29 @@ def predict(
             f"{model} has no probabilities: fit with --loss logistic, or calibrate the scores in Python by "
             "scikit-learn's CalibratedClassifierCV"
         )
-    table = load_for_model(fitted, data, target, qid, labels=False, quiet=quiet)
+    numbers = {"offset": offset, "exposure": exposure}
+    table = load_for_model(fitted, data, target, qid, labels=False, quiet=quiet, numbers=numbers)
     with suppress_warnings():
         if fitted.task == "tagging":
             text = tagging.format_predictions(fitted, table, scores=scores, proba=proba)
         else:
-            text = _text(fitted, table.X, scores, proba, quiet=quiet)
+            text = _text(fitted, table, scores, proba, quiet=quiet)
     if output is None:
         click.echo(text, nl=False)
     else:
         write_text(output, text)
 
 
-def _text(model: Any, X: Any, scores: bool, proba: bool, *, quiet: bool) -> str:
+def _text(model: Any, table: PreparedRows, scores: bool, proba: bool, *, quiet: bool) -> str:
     """Format the predictions, scores or probabilities, one line per row, with progress on stderr."""
-    n, lines = X.shape[0], []
+    from riskmin.estimators._common.offset import at_row_offset
+
+    X, n, lines = table.X, table.X.shape[0], []
     with StatusLine(quiet) as status:
         for i in range(0, n, BLOCK_ROWS):
-            lines.append(_lines(model, X[i : i + BLOCK_ROWS], scores, proba))
+            block = slice(i, i + BLOCK_ROWS)
+            at = at_row_offset(model, None if table.offset is None else table.offset[block])
+            lines.append(_lines(at, X[block], scores, proba))
             done = min(i + BLOCK_ROWS, n)
             status(partial(_describe_share, status, done, n))
     return "".join(lines)
@@ -132,6 +142,8 @@ def _tab_separated(values: Any) -> str:
 @target_option
 @qid_option
 @weight_option
+@offset_options[0]
+@offset_options[1]
 @click.option(
     "--report",
     type=PATH_TYPE,
@@ -146,12 +158,15 @@ def evaluate(
     target: ColumnRef,
     qid: ColumnRef,
     weight: ColumnRef,
+    offset: ColumnRef,
+    exposure: ColumnRef,
     report: Path | None,
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compute the metrics of a model on labeled DATA."""
     from riskmin.estimators import import_sklearn, load_model
+    from riskmin.estimators._common.offset import at_row_offset
     from riskmin.report.evaluation_page import write_evaluation
 
     import_sklearn()  # for metrics
@@ -159,7 +174,9 @@ def evaluate(
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--report": report})
     fitted = load_model(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
-    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, weight=weight)
+    numbers = {"weight": weight, "offset": offset, "exposure": exposure}
+    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, numbers=numbers)
+    fitted = at_row_offset(fitted, table.offset)
     with suppress_warnings():
         metrics = task.metrics(fitted, table)
         if report is not None:

@@ -20,6 +20,7 @@ from riskmin.core.messages import suggest_name
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.offset import at_offset
 from riskmin.estimators.gpu_rows import beside, is_gpu_rows, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, FitTasks, with_fit_tasks
@@ -282,7 +283,7 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         `weight` holds the given weights, which sum to one; `more` are the other arguments of `fit`.
         """
-        z = self._loss_scores(X)
+        z = at_offset(self._loss_scores(X), more.get("offset"))
         labels, c = self._targets(y, len(z), weight)
         return RiskArguments(z, labels, np.full(len(z), 1 / len(z)) if c is None else c / c.sum())
 

@@ -18,6 +18,7 @@ from riskmin.driver.path import lam_grid, path
 from riskmin.driver.run import Callback
 from riskmin.estimators._common.fit import build_objective, build_risk, resolve_loss, resolve_regularizer
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.offset import at_row_offset
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.estimators.scikit_learn import FitTasks
@@ -37,6 +38,7 @@ class LabeledRows(NamedTuple):
     y: NDArray
     weight: NDArray | None = None
     qid: NDArray | None = None
+    offset: NDArray | None = None
 
     def subset(self, rows: Any) -> LabeledRows:
         """Return some of the rows, without those of weight zero."""
@@ -44,8 +46,8 @@ class LabeledRows(NamedTuple):
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
-        weight, qid = (None if values is None else values[rows] for values in self[2:])
-        return LabeledRows(self.X[rows], self.y[rows], weight, qid)
+        beside = (None if values is None else values[rows] for values in self[2:])
+        return LabeledRows(self.X[rows], self.y[rows], *beside)
 
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
@@ -162,6 +164,7 @@ def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
     encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
+    encoded = encoded._replace(offset=rows.offset)
     risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=rows.qid)
     scaling = column_scaling(template, risk, encoded.weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
@@ -219,7 +222,7 @@ def _score_alphas(
             model._set_fitted(w, b, train.X, rows._replace(labels=train.y))
         # the scorer sees a fitted estimator, as in scikit-learn; its rows are checked already
         with config_context(assume_finite=True):
-            scores.append(float(scorer(model, test.X, test.y, **extra)))
+            scores.append(float(scorer(at_row_offset(model, test.offset), test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 

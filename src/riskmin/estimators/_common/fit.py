@@ -41,6 +41,7 @@ from riskmin.estimators._common.input import (
     merge_equal_rows,
     validate_rows,
 )
+from riskmin.estimators._common.offset import at_offset
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
 from riskmin.estimators.gpu_rows import moved, on_host
@@ -333,7 +334,7 @@ def move_to_point(model: Any, objective: Objective, w: NDArray, X: Any, rows: En
 
 def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:
     """Return the risk that the model's parameters denote for labeled rows."""
-    labels, weight, classes, loss = rows
+    labels, weight, classes, loss, offset = rows
     X = moved(X, model.device)
     return linear_risk(
         X,
@@ -345,6 +346,7 @@ def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: A
         # blocks that are copied to a device in turn have two buffers, for one thread
         executor=Serial() if isinstance(X, StreamedRows) else executor,
         n_outputs=len(classes) if classes is not None and loss.multi_output else None,
+        offset=offset,
     )
 
 
@@ -406,10 +408,10 @@ def warn_unless_converged(model: Any) -> None:
 
 
 # ---------------------------------------------------------------- predict
-def decision_scores(model: Any, X: Any) -> NDArray:
-    """Validate rows given by the user and return X @ w + b."""
+def decision_scores(model: Any, X: Any, offset: Any = None) -> NDArray:
+    """Validate rows given by the user and return X @ w + b, plus the offset, if there is one."""
     check_is_fitted(model)
-    return decision_scores_of_validated(model, validate_rows(model, X, reset=False))
+    return at_offset(decision_scores_of_validated(model, validate_rows(model, X, reset=False)), offset)
 
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:

@@ -54,6 +54,8 @@ class EncodedLabels(NamedTuple):
     """An array of the classes, or None."""
     loss: Any
     """The loss in the form for these labels, such as the multiclass form of a binary loss."""
+    offset: NDArray | None = None
+    """Numbers that are added to the scores of the rows; None for zeros."""
 
 
 # ---------------------------------------------------------------- validation
@@ -179,14 +181,16 @@ class DaskLabelsMixin:
         float
             1 for perfect predictions.
         """
-        y, sample_weight = compute_if_dask(y), compute_if_dask(sample_weight)
-        if not is_gpu_rows(X):
-            return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+        return self._score_of(self.predict(X), y, sample_weight)  # type: ignore[attr-defined]
+
+    def _score_of(self, predicted: Any, y: Any, sample_weight: Any) -> float:
+        """Return the score of predictions."""
         from sklearn.base import is_classifier
         from sklearn.metrics import accuracy_score, r2_score
 
         measure = accuracy_score if is_classifier(self) else r2_score
-        return float(measure(y, on_host(self.predict(X)), sample_weight=sample_weight))  # type: ignore[attr-defined]
+        y, sample_weight = compute_if_dask(y), compute_if_dask(sample_weight)
+        return float(measure(y, on_host(predicted), sample_weight=sample_weight))
 
 
 def validate_local_rows(model: Any, X: Any, y: Any = NO_LABELS, **checks: Any) -> Any:
@@ -410,9 +414,10 @@ def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) ->
     # errors name the rows of X as they were given
     if not (_is_finite(X) and _is_finite(rows.labels)):
         return unchanged
+    beside = [a for a in (rows.labels, rows.offset) if a is not None]
     n = X.shape[0]
     used = np.arange(n) if weight is None else np.flatnonzero(weight > 0)
-    order, is_first = _ordered_rows(_table(X, rows.labels, used))
+    order, is_first = _ordered_rows(_table(X, beside, used))
     if weight is None and is_first.all():
         return unchanged
     used, group = used[order], np.cumsum(is_first) - 1
@@ -423,8 +428,9 @@ def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) ->
         sums: NDArray = np.bincount(group, None if c is None else c[used])
         return sums / n if c is None else sums
 
-    labels = None if rows.labels is None else rows.labels[first]
-    return WeightedRows(X[first], rows._replace(labels=labels, weight=merged(weight)), merged(row_weight))
+    labels, offset = (None if a is None else a[first] for a in (rows.labels, rows.offset))
+    unique = rows._replace(labels=labels, weight=merged(weight), offset=offset)
+    return WeightedRows(X[first], unique, merged(row_weight))
 
 
 def _is_finite(a: Any) -> bool:
@@ -433,10 +439,10 @@ def _is_finite(a: Any) -> bool:
     return numbers is None or (np.asarray(numbers).dtype.kind in "biuf" and bool(np.isfinite(numbers).all()))
 
 
-def _table(X: Any, labels: Any, used: NDArray) -> NDArray:
-    """Return some rows of X with their labels, as numbers of double precision."""
+def _table(X: Any, beside: list[Any], used: NDArray) -> NDArray:
+    """Return some rows of X with the numbers beside them, their labels and offsets, in double precision."""
     rows = X[used].toarray() if is_sparse(X) else X[used]
-    parts = [rows] if labels is None else [rows, np.asarray(labels)[used].reshape(len(used), -1)]
+    parts = [rows, *(np.asarray(a)[used].reshape(len(used), -1) for a in beside)]
     return np.hstack(parts).astype(np.float64)
 
 

@@ -132,7 +132,7 @@ def fit_kernel_machine(
     """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
     model._check_parameters()
     K = kernel_matrix(model, kernel, X) if K is None else K
-    y, weight, _, loss = rows
+    y, weight, _, loss = rows[:4]
     fit_intercept = model.fit_intercept and supports_intercept(loss)
     risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
     n, start = X.shape[0], None

@@ -22,7 +22,7 @@ from riskmin.data.raw_tables.preparation import TablePreparation
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.ranker import LinearRanker
-from riskmin.estimators.regressor import LinearRegressor, is_poisson
+from riskmin.estimators.regressor import LinearRegressor, has_log_link
 from riskmin.estimators.scikit_learn import check_is_fitted
 
 OPSETS = {"": 17, "ai.onnx.ml": 2}
@@ -139,7 +139,7 @@ class _Graph:
         if model.task == "classification":
             self._of_classes(model, z)
         elif model.task == "regression":
-            self.output("prediction", self.add("Exp", z) if is_poisson(model.loss) else z, kind, shape)
+            self.output("prediction", self.add("Exp", z) if has_log_link(model.loss) else z, kind, shape)
         else:
             self.output("scores", z, kind, shape)
         return self._finished(model)

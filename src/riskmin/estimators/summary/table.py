@@ -16,6 +16,7 @@ from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, resolve_regularizer
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
@@ -161,7 +162,14 @@ class SummaryMixin:
     """The method `summary` of linear estimators of rows."""
 
     def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95, covariance: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        level: float = 0.95,
+        covariance: str | None = None,
     ) -> CoefficientSummary:
         r"""Return the coefficients with standard errors, z values and confidence intervals.
 
@@ -185,6 +193,8 @@ class SummaryMixin:
             The training data, as given to `fit`, in this process.
         sample_weight : (n,) array, optional
             As given to `fit`. A weight counts: a row of weight 2 is two observations.
+        offset : (n,) array, optional
+            As given to `fit`.
         level : float
             The level of the confidence intervals, in (0, 1).
         covariance : None, "hessian" or "sandwich"
@@ -221,14 +231,14 @@ class SummaryMixin:
         if covariance not in (None, "hessian", "sandwich"):
             raise ValueError(f"covariance={covariance!r}: give 'hessian', 'sandwich' or None")
         check_is_fitted(self)
-        return summarize(self, X, y, sample_weight, level, covariance)
+        return summarize(self, X, y, sample_weight, offset, level, covariance)
 
 
 def summarize(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: float, covariance: str | None
+    model: Any, X: Any, y: Any, sample_weight: Any, offset: Any, level: float, covariance: str | None
 ) -> CoefficientSummary:
     """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
-    rows, at, counts = _training_rows(model, X, y, sample_weight)
+    rows, at, counts = _training_rows(model, X, y, sample_weight, offset)
     names, coef = _coefficients(model)
     loss = model._fitted_loss()
     heading = _heading(model, counts)
@@ -266,7 +276,9 @@ def summarize(
     )
 
 
-def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, RiskArguments, NDArray]:
+def _training_rows(
+    model: Any, X: Any, y: Any, sample_weight: Any, offset: Any
+) -> tuple[Any, RiskArguments, NDArray]:
     """Return the rows of positive weight, the arguments of the loss, and the given weights; check J."""
     if model.task != "classification" and (np.ndim(model.coef_) == 2 or model._fitted_loss().multi_output):
         raise ValueError(
@@ -276,7 +288,7 @@ def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     rows = validate_rows(model, X, reset=False)
     if is_partitioned(rows):
         raise ValueError("summary() needs all rows in this process: give X.whole()")
-    y, given = compute_if_dask(y), compute_if_dask(sample_weight)
+    y, given, offset = compute_if_dask(y), compute_if_dask(sample_weight), row_offset(offset, X.shape[0])
     if model.weighted_ and given is None:
         raise ValueError("the model was fitted with weights of rows, on which J depends: give sample_weight")
     weight = normalize_weights(given, X.shape[0])
@@ -285,7 +297,8 @@ def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
         used = counts > 0
         X, rows, y = select_rows(X, used), select_rows(rows, used), np.asarray(y)[used]
         weight, counts = weight[used], counts[used]
-    at = model._risk_arguments(X, y, weight)
+        offset = None if offset is None else offset[used]
+    at = model._risk_arguments(X, y, weight, offset=offset)
     at = RiskArguments(*(np.asarray(on_host(part), dtype=np.float64) for part in at))
     J = float(model._fitted_loss().value_grad(*at)[0]) + float(model.alpha) * model._penalty().value(
         np.asarray(model.result_.w)
@@ -293,7 +306,7 @@ def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     if abs(J - model.objective_) > OBJECTIVE_RTOL * abs(model.objective_) + 1e-300:
         raise ValueError(
             f"the objective is {J:.9g} for these data, not {model.objective_:.9g} as in the fit: give the X, "
-            "y and sample_weight of the fit"
+            "y, sample_weight and offset of the fit"
         )
     return to_numpy(rows) if is_gpu_rows(rows) else rows, at, counts
 
