@@ -272,7 +272,7 @@ SECTIONS = [
     *(f"{head}{option} = {value}" for option in OPTIONS for head in ("", "[fit]\n") for value in VALUES),
 ]
 MESSAGES = {
-    "los = 1": "there is no option 'los'; did you mean loss?",
+    "los = 1": "there is no option 'los': did you mean 'loss'?",
     "lam = ": "cannot be read",
     "lam = 'much'": "'much' is not a valid float",
 }

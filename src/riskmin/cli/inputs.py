@@ -18,8 +18,10 @@ import click
 import numpy as np
 
 from riskmin.cli.completion import complete_columns
+from riskmin.cli.invocation import Invocation
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
+from riskmin.core.persist import is_saved
 from riskmin.core.registry import names_class
 from riskmin.data import format_of
 from riskmin.data.limits import memory_limited
@@ -71,11 +73,14 @@ class StandardInput(click.Path):
         if ctx.resilient_parsing:
             return Path("-")
         # the root's resources are released even if the command line turns out to be wrong
-        folder = ctx.find_root().with_resource(tempfile.TemporaryDirectory(prefix="riskmin-"))
+        root = ctx.find_root()
+        folder = root.with_resource(tempfile.TemporaryDirectory(prefix="riskmin-"))
         content = sys.stdin.buffer
         head = content.read(2**16)
         name = f"stdin{format_suffix(head) if self.content == 'data' else ''}"
         path = Path(folder, name)
+        if isinstance(root.obj, Invocation):
+            root.obj.aliases[str(path)] = "standard input"
         with path.open("wb") as file:
             file.write(head)
             shutil.copyfileobj(content, file)
@@ -225,9 +230,17 @@ def _is_inside_store(path: Path, folder: Path) -> bool:
     return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
 
 
+def check_not_swapped(model: Path, data: Path | None) -> None:
+    """Raise if the file of the model was given for that of the rows, and the other way round."""
+    if data is not None and is_saved(data) and not is_saved(model):
+        raise ValueError(f"MODEL and DATA are swapped: {data} is the model, so it comes before {model}")
+
+
 def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False) -> None:
     """Raise if --target or --qid do not apply to the file's format; announce a large file on stderr."""
     kind = format_of(path)
+    if is_saved(path):
+        raise ValueError(f"{path} is a file of riskmin, such as a model, not data: name the file of the rows")
     if tagging.is_conll(path):
         raise ValueError(
             f"{path} holds sentences, which are for taggers: fit one by --loss chain_crf or chain_max_margin"

@@ -339,7 +339,9 @@ def _save(
     if report is not None:
         sections = [] if labeled is None else _evaluation(model, labeled, labeled is table)
         fit = (title, model.result_, report_facts(model, data_shape(model, table)))
-        write_report(report, [fit], title, [*weight_sections(model), *sections])
+        write_report(
+            report, [fit], title, [*weight_sections(model, None if labeled is None else table), *sections]
+        )
 
 
 def _evaluation(model: Any, rows: PreparedRows, is_training: bool) -> list[str]:

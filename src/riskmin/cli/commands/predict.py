@@ -15,6 +15,7 @@ from riskmin.cli.inputs import (
     PATH_TYPE,
     ColumnRef,
     check_distinct_paths,
+    check_not_swapped,
     check_writable,
     json_option,
     memory_option,
@@ -77,6 +78,7 @@ def predict(
     if output is not None and (not output.exists() or output.is_dir()):
         check_writable(output)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
+    check_not_swapped(model, data)
     fitted = load_model(model, trust)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
         raise ValueError(
@@ -157,6 +159,7 @@ def evaluate(
     import_sklearn()  # for metrics
     check_writable(report)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--report": report})
+    check_not_swapped(model, data)
     fitted = load_model(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
     table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, weight=weight)
@@ -165,7 +168,7 @@ def evaluate(
         if report is not None:
             title = f"{model.name} on {data.name}"
             sections = evaluation_sections(fitted, table, metrics, "Metrics")
-            write_evaluation(report, title, [*sections, *weight_sections(fitted)])
+            write_evaluation(report, title, [*sections, *weight_sections(fitted, table)])
     if fitted.task == "tagging":
         tagging.print_tagging_metrics(
             metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json

@@ -88,7 +88,7 @@ def _facts(model: Any, version: Any, top: int) -> dict[str, Any]:
         "intercept": np.ravel(vars(model).get("intercept_", [])).tolist(),
         "threshold": _threshold(model),
         "n_weights": int(np.size(model.coef_)) if has_weights else 0,
-        "weights": largest_weights(model, top),
+        "weights": largest_weights(model, top, model.scale_ if model.can_standardize else None),
         "table": None if model.preparation_ is None else model.preparation_.to_dict(),
         "command": model.command_ or f"{model!r}.fit(X, y), in Python",
     }

@@ -375,11 +375,11 @@ def warn_unless_converged(model: Any) -> None:
         warnings.warn(
             f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
             convergence_warning(),
-            stacklevel=4,
+            stacklevel=5,
         )
     elif result.note:
         message = f"{type(model).__name__} learned nothing: {result.note}"
-        warnings.warn(message, TrivialModelWarning, stacklevel=4)
+        warnings.warn(message, TrivialModelWarning, stacklevel=5)
 
 
 # ---------------------------------------------------------------- predict
