@@ -250,6 +250,15 @@ CALLS = [
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE), "are evaluated per query: give qid"),
     (lambda: rm.certify(fitted("classes"), X, QID), "label 0 is none of the model's, a/b, a/c, d: check"),
+    (
+        lambda: rm.LinearRegressor(alpha=[0.1]).fit(X, Z),
+        "alpha has the shape .1,., but y has .*give a number",
+    ),
+    (lambda: rm.LinearRegressor(alpha=[0.1, -1.0]).fit(X, np.c_[Z, Z]), "alpha=-1.0, but LinearRegressor"),
+    (
+        lambda: rm.LinearRegressor(rm.MultivariateSquared(), alpha=[0.1, 1.0]).fit(X, np.c_[Z, Z]),
+        "all targets as one problem: give one number",
+    ),
     (lambda: rm.get_scorer("accuracies"), "no scorer named 'accuracies'.* The names are roc_area, prbep, f1"),
     (lambda: rm.get_scorer("f1")(fitted("classes"), X, KINDS), "F-beta is for two classes"),
     (lambda: rm.get_scorer("average_precision")(fitted("classes"), X, KINDS), "two classes"),

@@ -19,6 +19,7 @@ import numpy as np
 
 from riskmin.cli.completion import complete_columns
 from riskmin.cli.invocation import Invocation
+from riskmin.cli.output import pluralize
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
 from riskmin.core.persist import is_saved
@@ -43,6 +44,13 @@ def parse_column(ctx: click.Context, param: click.Parameter, value: str | None) 
         return None if value is None else int(value)
     except ValueError:
         return value
+
+
+def parse_columns(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[ColumnRef, ...]:
+    """Return the references of an option that may be repeated."""
+    return tuple(parse_column(ctx, param, value) for value in values)
 
 
 def _require_finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
@@ -308,6 +316,11 @@ def loss_name(model: Any) -> str:
 
 def reg_name(model: Any) -> str:
     """The regularizer as it is written on the command line, and whether weights are bounded by zero."""
+    from riskmin.regularizers import LinearConstraints
+
+    if isinstance(model.regularizer, LinearConstraints):
+        reg = model.regularizer
+        return f"{reg.reg!r} under {pluralize(len(reg.A), 'linear constraint')}"
     return f"{model.regularizer}{', positive' if model.positive else ''}"
 
 
@@ -327,7 +340,9 @@ def makes_zeros(model: Any, n_weights: int) -> bool:
 
 def n_nonzero_weights(model: Any) -> int | None:
     """Number of nonzero weights; None if the regularizer makes no weights zero."""
-    W = tagging.dense_weights(model)
+    from riskmin.estimators.gpu_rows import dense_weights
+
+    W = dense_weights(model)
     return int(np.count_nonzero(W)) if makes_zeros(model, np.size(model.coef_)) else None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from riskmin.cli.backends import backend, backend_options, describe_paths, load_partitions
+from riskmin.cli.constraints import constrain
 from riskmin.cli.inputs import (
     DATA_TYPE,
     NONNEGATIVE_FLOAT,
@@ -177,6 +178,7 @@ def fit(
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
             table = clock.call(partial(_load, quiet=quiet or as_json), data, model, given, executor)
+        constrain(model, given["linear_constraints"], table)
         if given["dry_run"]:
             _check_local_rows(model, executor, "--dry-run")
             dry_run(model, table, given, title, as_json=as_json)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from riskmin.cli.completion import complete_columns
 from riskmin.cli.inputs import (
     DATA_TYPE,
     MODEL_TYPE,
@@ -19,6 +21,7 @@ from riskmin.cli.inputs import (
     check_writable,
     json_option,
     memory_option,
+    parse_columns,
     qid_option,
     suppress_warnings,
     target_option,
@@ -26,6 +29,7 @@ from riskmin.cli.inputs import (
 )
 from riskmin.cli.loading import load_for_model
 from riskmin.cli.output import print_pairs
+from riskmin.cli.prediction_table import NamedColumn, csv_lines, id_columns, prediction_columns
 from riskmin.cli.tables import weight_option
 from riskmin.cli.tasks import classification, tagging
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
@@ -46,6 +50,21 @@ BLOCK_ROWS = 2**16
     help="Print scores: positive for the second of two classes, else one column per class.",
 )
 @click.option("--proba", is_flag=True, help="Print probabilities, one column per class (logistic loss).")
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    help="Print a CSV table with a header: the prediction, and with --scores or --proba their columns.",
+)
+@click.option(
+    "--id",
+    "ids",
+    metavar="COLUMN",
+    multiple=True,
+    callback=parse_columns,
+    shell_complete=complete_columns,
+    help="Column of DATA to copy before the prediction, by name or index; may be repeated (implies --csv).",
+)
 @target_option
 @qid_option
 @memory_option
@@ -57,12 +76,14 @@ def predict(
     output: Path | None,
     scores: bool,
     proba: bool,
+    as_csv: bool,
+    ids: tuple[ColumnRef, ...],
     target: ColumnRef,
     qid: ColumnRef,
     trust: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Print one prediction per line for DATA.
+    """Print one prediction per line for DATA, or a CSV table of them.
 
     DATA may or may not contain labels. Classes and grades are named as in training; for novelty, -1 is a
     novel row and 1 a normal one. For rankings the prediction is a score: within a query, higher scores rank
@@ -71,8 +92,9 @@ def predict(
     from riskmin.estimators import load_model
     from riskmin.report import write_text
 
-    if scores and proba:
-        raise click.UsageError("--scores and --proba exclude each other")
+    as_csv = as_csv or bool(ids)
+    if scores and proba and not as_csv:
+        raise click.UsageError("--scores and --proba exclude each other, except with --csv")
     # an existing output may be a terminal or a pipe, which `check_writable` rejects
     output = None if str(output) == "-" else output
     if output is not None and (not output.exists() or output.is_dir()):
@@ -85,41 +107,64 @@ def predict(
             f"{model} has no probabilities: fit with --loss logistic, or calibrate the scores in Python by "
             "scikit-learn's CalibratedClassifierCV"
         )
+    if as_csv and fitted.task == "tagging":
+        raise ValueError(
+            "--csv and --id are for models of rows, but a tagger copies its input: leave them out"
+        )
     table = load_for_model(fitted, data, target, qid, labels=False, quiet=quiet)
+    id_cells = id_columns(data, ids, table.X.shape[0]) if as_csv else []
     with suppress_warnings():
         if fitted.task == "tagging":
             text = tagging.format_predictions(fitted, table, scores=scores, proba=proba)
         else:
-            text = _text(fitted, table.X, scores, proba, quiet=quiet)
+            lines = _csv_lines(fitted, id_cells, scores, proba) if as_csv else _lines(fitted, scores, proba)
+            text = _text(table.X, lines, quiet=quiet)
     if output is None:
         click.echo(text, nl=False)
     else:
         write_text(output, text)
 
 
-def _text(model: Any, X: Any, scores: bool, proba: bool, *, quiet: bool) -> str:
-    """Format the predictions, scores or probabilities, one line per row, with progress on stderr."""
-    n, lines = X.shape[0], []
+def _text(X: Any, lines: Callable[[Any, int], str], *, quiet: bool) -> str:
+    """Return the ``lines(rows, i)`` of blocks of rows, of which i is the first, with progress on stderr."""
+    n, texts = X.shape[0], []
     with StatusLine(quiet) as status:
         for i in range(0, n, BLOCK_ROWS):
-            lines.append(_lines(model, X[i : i + BLOCK_ROWS], scores, proba))
+            texts.append(lines(X[i : i + BLOCK_ROWS], i))
             done = min(i + BLOCK_ROWS, n)
             status(partial(_describe_share, status, done, n))
-    return "".join(lines)
+    return "".join(texts)
 
 
 def _describe_share(status: StatusLine, done: int, n: int) -> str:
     return f"{done:,} of {n:,} rows predicted{status.left(done / n)}"
 
 
-def _lines(model: Any, X: Any, scores: bool, proba: bool) -> str:
-    """Format the predictions of some rows."""
+def _lines(model: Any, scores: bool, proba: bool) -> Callable[[Any, int], str]:
+    """Return the function that formats the predictions, scores or probabilities of a block of rows."""
     task = TASK_BEHAVIORS[model.task]
-    if proba:
-        return _tab_separated(model.predict_proba(X))
-    if scores:
-        return _tab_separated(task.scores(model, X))
-    return "".join(word + "\n" for word in task.predictions(model, X))
+
+    def lines(X: Any, start: int) -> str:
+        if proba:
+            return _tab_separated(model.predict_proba(X))
+        if scores:
+            return _tab_separated(task.scores(model, X))
+        return "".join(word + "\n" for word in task.predictions(model, X))
+
+    return lines
+
+
+def _csv_lines(
+    model: Any, ids: Sequence[NamedColumn], scores: bool, proba: bool
+) -> Callable[[Any, int], str]:
+    """Return the function that formats a block of rows as CSV, after the cells that identify them."""
+
+    def lines(X: Any, start: int) -> str:
+        block = [column._replace(cells=column.cells[start : start + X.shape[0]]) for column in ids]
+        columns = prediction_columns(model, X, scores=scores, proba=proba)
+        return csv_lines([*block, *columns], header=start == 0)
+
+    return lines
 
 
 def _tab_separated(values: Any) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.cli.tasks.classification import PER_CLASS_METRICS
-from riskmin.cli.tasks.tagging import dense_weights
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label, printable
 from riskmin.data.raw_tables.preparation import PreparedRows
+from riskmin.estimators.gpu_rows import dense_weights
 from riskmin.metrics import chunk_confusion, ndcg_per_query
 from riskmin.problem.column_moments import column_scales
 from riskmin.report.evaluation_page import (

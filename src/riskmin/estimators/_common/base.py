@@ -19,7 +19,7 @@ from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.arguments import with_checked_parameters, with_named_columns
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators.gpu_rows import beside, is_gpu_rows, on_host
+from riskmin.estimators.gpu_rows import beside, dense_weights, is_gpu_rows, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, FitTasks, with_fit_tasks
 from riskmin.regularizers import unpenalized_tail
@@ -387,8 +387,8 @@ class RowEstimator(LinearEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         intercept = float(np.ravel(on_host(self.intercept_))[0])
-        return {"coef": np.ravel(on_host(self.coef_)).astype(np.float64)}, {"intercept": intercept}
+        return {"coef": np.ravel(dense_weights(self)).astype(np.float64)}, {"intercept": intercept}
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         self.coef_ = w
-        self.intercept_: Any = read_finite(fitted, "intercept")
+        self.intercept_: Any = np.float64(read_finite(fitted, "intercept"))
