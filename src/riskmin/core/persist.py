@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,15 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         raise FileError(f"{path} is not a riskmin {kind} file")
     return arrays, meta
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file begins as those of `save_arrays` do: with the length of a header, and its brace."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(9)
+    return head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size
 
 
 def parse_nested(parse: Callable[[Any], Any], text: str | bytes) -> Any:

@@ -26,6 +26,7 @@ from riskmin.estimators._common.input import (
 )
 from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.outputs import unpack_weights
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
@@ -41,7 +42,7 @@ from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
+class LinearClassifier(SparseWeightsMixin, MulticlassMixin, SummaryMixin, RowEstimator):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

@@ -137,7 +137,7 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
             f"{n_failed} of {total} fits of the folds of {type(model).__name__} did not reach "
             f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the smallest of alphas"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warnings.warn(message, ConvergenceWarning, stacklevel=6)
 
 
 @estimator

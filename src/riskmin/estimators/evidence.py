@@ -64,7 +64,7 @@ def fitted_problem(
         reason = f"{model.loss} is no sum over rows, which then have no multipliers of their own"
     elif is_partitioned(X):
         reason = "the rows are not in this process: give them as one array or sparse matrix"
-    elif not model.alpha:
+    elif np.array_equal(model.alpha, 0):
         reason = "alpha=0 has no penalty, without which multipliers prove nothing"
     elif model.weighted_ and sample_weight is None:
         reason = "the model was fitted with weights of rows, on which J depends: give sample_weight"

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
-from riskmin.core import NDArray, Shard
+from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import QUICK_FUNCTIONS, Executor, row_ends
+from riskmin.executors.base import QUICK_FUNCTIONS, Executor, SerialExecutor, row_ends
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
@@ -100,6 +101,21 @@ def column_moments(executor: Executor, weights: NDArray | bool = True) -> Column
         ColumnMoments.combined_with, (part for part in parts if part is not None)
     )
     return combined
+
+
+def column_scales(X: Any, weight: NDArray | None = None) -> NDArray:
+    """The standard deviations of the columns of rows in this process, and 1 for constant columns.
+
+    Examples
+    --------
+    >>> column_scales([[1.0, 5.0], [3.0, 5.0]]).tolist()
+    [1.0, 1.0]
+    >>> column_scales([[10.0], [30.0]]).tolist()
+    [10.0]
+    """
+    rows = as_matrix(X)
+    c = np.ones(rows.shape[0]) if weight is None else weight
+    return column_moments(SerialExecutor([Shard(rows, c, c, ShardCache())])).scale
 
 
 def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:

@@ -44,7 +44,7 @@ from riskmin.estimators._common.input import (
 from riskmin.estimators._common.offset import at_offset
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
-from riskmin.estimators.gpu_rows import moved, on_host
+from riskmin.estimators.gpu_rows import dense_weights, moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors import Serial
 from riskmin.executors.base import coordination_of
@@ -283,7 +283,7 @@ def fit_objective(
     # owners have said why, and may answer no more
     done = done or (bool(result.note) and executor is not None and not executor.can_gather)
     model._hints = ConvergenceHints() if done else diagnose_run(objective, result, model.solver)
-    return np.asarray(result.w), b
+    return np.asarray(result.w), b if np.ndim(b) else np.float64(b)
 
 
 def _in_single_precision(model: Any, objective: Objective, result: Result) -> Result:
@@ -362,7 +362,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     # w of a multi-output model includes the intercepts, `coef_` does not
     multi_output = risk.multi_output
     last: NDArray = (
-        np.asarray(model.result_.w) if multi_output else np.ravel(on_host(model.coef_)).astype(np.float64)
+        np.asarray(model.result_.w) if multi_output else np.ravel(dense_weights(model)).astype(np.float64)
     )
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
@@ -400,11 +400,11 @@ def warn_unless_converged(model: Any) -> None:
         warnings.warn(
             f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
             convergence_warning(),
-            stacklevel=4,
+            stacklevel=5,
         )
     elif result.note:
         message = f"{type(model).__name__} learned nothing: {result.note}"
-        warnings.warn(message, TrivialModelWarning, stacklevel=4)
+        warnings.warn(message, TrivialModelWarning, stacklevel=5)
 
 
 # ---------------------------------------------------------------- predict
@@ -416,7 +416,7 @@ def decision_scores(model: Any, X: Any, offset: Any = None) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
-    coef, intercept = on_host(model.coef_), on_host(model.intercept_)
+    coef, intercept = dense_weights(model), on_host(model.intercept_)
     if np.size(intercept) == 1:
         return affine_scores(X, np.ravel(coef), float(np.ravel(intercept)[0]))
     # coef_ is (k, p), and products take the (p, k) matrix in row-major order

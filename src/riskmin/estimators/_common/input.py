@@ -116,10 +116,12 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
 
 
 def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
-    """Validate local rows; an error about text names its column and the remedy."""
+    """Validate local rows; an error about text or NaN names its column and the remedy."""
     try:
         return validate_data(model, X, y, **options)
     except ValueError as error:
+        if "Input X contains" in str(error):
+            check_finite(as_matrix(X if is_sparse(X) else np.asarray(X, dtype=np.float64)))
         # the words of NumPy, and of pandas for frames with columns of its own types
         about_text = any(words in str(error) for words in ("could not convert string", "Cannot cast"))
         found = first_text_column(X) if about_text else None

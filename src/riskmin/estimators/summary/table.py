@@ -17,7 +17,7 @@ from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, resolve_regularizer
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
 from riskmin.estimators._common.offset import row_offset
-from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
+from riskmin.estimators.gpu_rows import dense_weights, is_gpu_rows, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
 from riskmin.estimators.summary.multiclass import class_covariance
@@ -313,7 +313,7 @@ def _training_rows(
 
 def _coefficients(model: Any) -> tuple[list[str], NDArray]:
     """Return names and values of the coefficients; of several classes, less those of the first class."""
-    coef, names = on_host(model.coef_), _feature_names(model)
+    coef, names = dense_weights(model), _feature_names(model)
     if not model._fitted_loss().multi_output:
         b = [model._risk_intercept()] if model.fit_intercept else []
         return ["intercept"] * len(b) + names, np.concatenate([b, np.ravel(coef)])

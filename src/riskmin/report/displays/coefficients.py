@@ -1,4 +1,4 @@
-"""The largest weights of a linear model, by the names of the features."""
+"""The largest weights of a linear model, by the names of the features, in standard deviations of these."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.plots import new_axes
+from riskmin.problem.column_moments import column_scales
 
 
 class CoefficientDisplay:
-    """The largest weights of a linear model, as bars with the names of the features.
+    r"""The largest weights of a linear model, as bars with the names of the features.
+
+    Weights of features in different units cannot be compared. With the standard deviations :math:`s_j` of the
+    features, the bars are :math:`s_j w_j`, the weights of standardized features.
 
     Parameters
     ----------
@@ -22,6 +26,8 @@ class CoefficientDisplay:
         The names of the p features.
     output_names : sequence of str
         The names of the k rows; empty for a single row.
+    scale : (p,) array or None
+        The standard deviations of the features; None draws the weights as they are.
 
     Attributes
     ----------
@@ -34,13 +40,16 @@ class CoefficientDisplay:
     >>> from riskmin import CoefficientDisplay, LinearRegressor
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
     >>> model = LinearRegressor("huber", alpha=1e-4).fit(X, y)
-    >>> display = CoefficientDisplay.from_estimator(model, plot=False)
+    >>> display = CoefficientDisplay.from_estimator(model, X, plot=False)
     >>> display.largest(2)
     ['bmi', 's5']
     """
 
-    def __init__(self, coef: Any, feature_names: Sequence[str], output_names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, coef: Any, feature_names: Sequence[str], output_names: Sequence[str] = (), scale: Any = None
+    ) -> None:
         self.coef: NDArray = np.atleast_2d(np.asarray(coef, dtype=float))
+        self.scale: NDArray | None = None if scale is None else np.asarray(scale, dtype=float)
         self.feature_names = [str(name) for name in feature_names]
         self.output_names = [str(name) for name in output_names]
         if self.coef.shape[1] != len(self.feature_names):
@@ -48,10 +57,12 @@ class CoefficientDisplay:
                 f"{self.coef.shape[1]} weights, but {len(self.feature_names)} feature names: "
                 "give one per weight"
             )
+        if self.scale is not None and self.scale.shape != self.coef.shape[1:]:
+            raise ValueError(f"scale has the shape {self.scale.shape}: give one number per feature name")
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, n_features: int = 15, ax: Any = None, plot: bool = True
+        cls, estimator: Any, X: Any = None, *, n_features: int = 15, ax: Any = None, plot: bool = True
     ) -> CoefficientDisplay:
         """Take the weights and names of a fitted linear estimator, or of a pipeline that ends in one.
 
@@ -59,6 +70,9 @@ class CoefficientDisplay:
         ----------
         estimator : fitted estimator or Pipeline
             With `coef_`. A pipeline names its features by `get_feature_names_out` of its other steps.
+        X : (n, p) array, sparse matrix or data frame, optional
+            Rows, as for `predict`, from which the standard deviations of the features are computed. A model
+            that was fitted with ``standardize=True`` has them.
         n_features : int
             How many features to draw.
         ax : matplotlib axes, optional
@@ -68,6 +82,7 @@ class CoefficientDisplay:
         model, names = estimator, None
         if hasattr(estimator, "steps"):  # a Pipeline of scikit-learn
             model, names = estimator[-1], estimator[:-1].get_feature_names_out()
+            X = None if X is None else estimator[:-1].transform(X)
         attributes = vars(model)
         if "coef_" not in attributes:
             raise ValueError(f"{type(model).__name__} has no coef_: fit a linear estimator first")
@@ -75,16 +90,24 @@ class CoefficientDisplay:
         if names is None:
             names = attributes.get("feature_names_in_", [f"x{j}" for j in range(coef.shape[1])])
         classes = attributes.get("classes_", np.arange(len(coef)))
-        display = cls(coef, names, [str(name) for name in classes] if len(coef) > 1 else ())
+        scale = attributes.get("scale_")
+        if scale is None and X is not None:
+            scale = column_scales(X)
+        display = cls(coef, names, [str(name) for name in classes] if len(coef) > 1 else (), scale)
         return display.plot(n_features=n_features, ax=ax) if plot else display
 
     def largest(self, n_features: int) -> list[str]:
         """Return the names of the features with the largest absolute weights, the largest first."""
         return [self.feature_names[j] for j in self._order(n_features)]
 
+    @property
+    def heights(self) -> NDArray:
+        """What the bars show: the weights, of standardized features if `scale` is known."""
+        return self.coef if self.scale is None else self.coef * self.scale
+
     def _order(self, n_features: int) -> NDArray:
-        """The indices of the features with the largest absolute weights; zeros are left out."""
-        size = np.abs(self.coef).max(axis=0)
+        """The indices of the features with the largest absolute heights; zeros are left out."""
+        size = np.abs(self.heights).max(axis=0)
         order: NDArray = np.argsort(-size, kind="stable")[:n_features]
         return np.compress(size[order] > 0, order)
 
@@ -102,13 +125,14 @@ class CoefficientDisplay:
         order = self._order(n_features)
         place = np.arange(len(order))
         height = 0.8 / len(self.coef)
-        for k, row in enumerate(self.coef):
+        for k, row in enumerate(self.heights):
             label = self.output_names[k] if self.output_names else None
             ax.barh(place + (k + 0.5) * height - 0.4, row[order], height, label=label)
         ax.set_yticks(place, [self.feature_names[j] for j in order])
         ax.invert_yaxis()
         ax.axvline(0.0, color="0.5", linewidth=0.8)
-        ax.set(xlabel="weight", title="Largest weights")
+        unit = "weight" if self.scale is None else "weight of the standardized column"
+        ax.set(xlabel=unit, title="Largest weights")
         if self.output_names:
             ax.legend()
         self.ax_, self.figure_ = ax, ax.figure
