@@ -148,6 +148,25 @@ def test_cv_prints_one_line_per_lam_and_marks_the_best(files, tmp_path, run):
     assert f"{rm.load_model(tmp_path / 'best').alpha:g}" == best.split()[0] != "100"
 
 
+def test_cv_finds_the_best_lam_of_a_range(files, tmp_path, run):
+    args = [files / "two.svm", "--alpha-range", "1e-3", "1", "--eps", "0", "--loss", "logistic"]
+    code, facts = run_json(run, "cv", *args, "--folds", 3, "-o", tmp_path / "best")
+    assert code == 0
+    assert facts["score_bound"] == facts["best_score"] == max(entry["mean"] for entry in facts["cv"])
+    assert 1e-3 <= facts["best_lam"] <= 1
+    assert facts["best_lam"] == facts["lam"] == rm.load_model(tmp_path / "best").alpha
+    code, out, err = run("cv", *args, "--folds", 3, "-o", tmp_path / "best", "-v")
+    assert code == 0
+    assert "no lam between 0.001 and 1 scores above" in out
+    assert "values of lam, best score" in err
+    code, _, err = run("cv", *args, "--lams", "1", "-o", tmp_path / "m")
+    assert code == 2
+    assert "--lam-range takes the place of --lams" in err
+    code, _, err = run("cv", files / "graded.svm", "--loss", "ordinal", *args[1:4], "-o", tmp_path / "m")
+    assert code == 2
+    assert "logistic, squared and poisson" in err
+
+
 BY_FOLDS = [
     ("huber", "houses.csv", "--reg l1 --jobs 2 --scoring neg_mean_absolute_error"),
     ("ordinal", "graded.svm", ""),

@@ -72,6 +72,33 @@ def test_bars_do_not_depend_on_the_units_of_the_columns():
     assert rm.CoefficientDisplay.from_estimator(other, plot=False).largest(1) != of_other.largest(1)
 
 
+def test_bars_have_standard_errors_and_proved_intervals():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    fitted = rm.LinearClassifier("logistic", alpha=1e-2, standardize=True, tol=1e-2).fit(X, y)
+    display = rm.CoefficientDisplay.from_estimator(fitted, X=X, y=y, n_features=4)
+    scale = fitted.scale_
+    largest = np.argsort(-np.abs(scale * fitted.coef_.ravel()))[:4]
+    summary, scale = fitted.summary(X, y), scale[largest]
+    coef, error = scale * fitted.coef_.ravel()[largest], scale * summary.std_err[1:][largest]
+    drawn = [line.get_segments() for line in display.ax_.collections]
+    ends = [np.array([segment[:, 0] for segment in segments]) for segments in drawn]
+    np.testing.assert_allclose(ends[0], np.column_stack([coef - error, coef + error]))
+    np.testing.assert_allclose(ends[1], scale[:, None] * summary.proved[1:][largest])
+
+
+def test_the_bound_of_a_range_is_above_all_scores():
+    X, y = load_breast_cancer(return_X_y=True)
+    search = rm.LinearClassifierCV("logistic", alpha_range=(1e-2, 1.0), standardize=True, cv=3).fit(X, y)
+    display = rm.AlphaSearchDisplay.from_estimator(search)
+    (stairs,) = display.ax_.patches
+    heights, edges, _ = stairs.get_data()
+    assert heights.max() == search.score_bound_
+    assert (edges[0], edges[-1]) == pytest.approx((1e-2, 1.0))
+    for alpha, score in zip(search.alphas_, search.scores_.mean(axis=0), strict=True):
+        piece = min(np.searchsorted(edges, alpha, side="right") - 1, len(heights) - 1)
+        assert score <= heights[piece] + 1e-12
+
+
 def test_bars_of_a_pipeline_of_several_classes():
     X, y = load_iris(return_X_y=True, as_frame=True)
     pipeline = make_pipeline(StandardScaler(), rm.LinearClassifier("logistic", alpha=1e-2)).fit(X, y)

@@ -37,12 +37,13 @@ from riskmin.estimators.persistence.records import (
     read_finite,
     read_flag,
 )
+from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import available_if
 from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(SparseWeightsMixin, MulticlassMixin, SummaryMixin, RowEstimator):
+class LinearClassifier(SparseWeightsMixin, MulticlassMixin, SummaryMixin, RemovalMixin, RowEstimator):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

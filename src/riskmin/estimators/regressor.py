@@ -24,6 +24,7 @@ from riskmin.estimators._common.outputs import fit_outputs, joint_loss, unpack_w
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
+from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.estimators.summary.table import SummaryMixin
 from riskmin.losses import LOSSES
@@ -55,7 +56,14 @@ def has_log_link(loss: Any) -> bool:
 
 
 @estimator
-class LinearRegressor(SparseWeightsMixin, OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(
+    SparseWeightsMixin,
+    OffsetScoreMixin,
+    RegressorMixin,  # type: ignore[misc] # scikit-learn has no types
+    SummaryMixin,
+    RemovalMixin,
+    RowEstimator,
+):
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::

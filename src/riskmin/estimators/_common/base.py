@@ -31,9 +31,9 @@ Kind = TypeVar("Kind")
 # fmt: off
 _ORDER = (
     "loss", "hierarchy", "separator", "cost", "kernel", "gamma", "degree", "coef0", "alphas", "n_alphas",
-    "cv", "scoring", "alpha", "metric", "order", "regularizer", "positive", "standardize", "contamination",
-    "fit_intercept", "class_weight", "solver", "tol", "atol", "cache_size", "max_iter", "max_seconds",
-    "warm_start", "device", "n_jobs", "callback", "checkpoint", "verbose",
+    "alpha_range", "eps", "cv", "scoring", "alpha", "metric", "order", "regularizer", "positive",
+    "standardize", "contamination", "fit_intercept", "class_weight", "solver", "tol", "atol", "cache_size",
+    "max_iter", "max_seconds", "warm_start", "device", "n_jobs", "callback", "checkpoint", "verbose",
 )
 # fmt: on
 """Order of the keywords in signatures, from the problem to the run; other keywords follow."""

@@ -28,6 +28,10 @@ class CoefficientDisplay:
         The names of the k rows; empty for a single row.
     scale : (p,) array or None
         The standard deviations of the features; None draws the weights as they are.
+    std_err : (p,) array, optional
+        Standard errors of a single row of weights, drawn as thin lines.
+    proved : (p, 2) array, optional
+        Intervals that hold the weights of the exact optimum, drawn as thick lines.
 
     Attributes
     ----------
@@ -46,12 +50,19 @@ class CoefficientDisplay:
     """
 
     def __init__(
-        self, coef: Any, feature_names: Sequence[str], output_names: Sequence[str] = (), scale: Any = None
+        self,
+        coef: Any,
+        feature_names: Sequence[str],
+        output_names: Sequence[str] = (),
+        scale: Any = None,
+        std_err: Any = None,
+        proved: Any = None,
     ) -> None:
         self.coef: NDArray = np.atleast_2d(np.asarray(coef, dtype=float))
         self.scale: NDArray | None = None if scale is None else np.asarray(scale, dtype=float)
         self.feature_names = [str(name) for name in feature_names]
         self.output_names = [str(name) for name in output_names]
+        self.std_err, self.proved = (None if a is None else np.asarray(a, float) for a in (std_err, proved))
         if self.coef.shape[1] != len(self.feature_names):
             raise ValueError(
                 f"{self.coef.shape[1]} weights, but {len(self.feature_names)} feature names: "
@@ -62,7 +73,14 @@ class CoefficientDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any = None, *, n_features: int = 15, ax: Any = None, plot: bool = True
+        cls,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
+        *,
+        n_features: int = 15,
+        ax: Any = None,
+        plot: bool = True,
     ) -> CoefficientDisplay:
         """Take the weights and names of a fitted linear estimator, or of a pipeline that ends in one.
 
@@ -73,6 +91,9 @@ class CoefficientDisplay:
         X : (n, p) array, sparse matrix or data frame, optional
             Rows, as for `predict`, from which the standard deviations of the features are computed. A model
             that was fitted with ``standardize=True`` has them.
+        y : array, optional
+            The labels, if X are the training rows: with them, standard errors and proved intervals are
+            drawn, as in the `summary` of a model of one row of weights without sample weights.
         n_features : int
             How many features to draw.
         ax : matplotlib axes, optional
@@ -93,7 +114,12 @@ class CoefficientDisplay:
         scale = attributes.get("scale_")
         if scale is None and X is not None:
             scale = column_scales(X)
-        display = cls(coef, names, [str(name) for name in classes] if len(coef) > 1 else (), scale)
+        std_err = proved = None
+        if y is not None and len(coef) == 1:
+            found = model.summary(X, y)
+            std_err, proved = found.std_err[-coef.shape[1] :], found.proved[-coef.shape[1] :]
+        outputs = [str(name) for name in classes] if len(coef) > 1 else ()
+        display = cls(coef, names, outputs, scale, std_err, proved)
         return display.plot(n_features=n_features, ax=ax) if plot else display
 
     def largest(self, n_features: int) -> list[str]:
@@ -128,6 +154,13 @@ class CoefficientDisplay:
         for k, row in enumerate(self.heights):
             label = self.output_names[k] if self.output_names else None
             ax.barh(place + (k + 0.5) * height - 0.4, row[order], height, label=label)
+        if self.std_err is not None and self.proved is not None:
+            factor = np.ones(len(order)) if self.scale is None else self.scale[order]
+            w, error = self.heights[0, order], factor * self.std_err[order]
+            ax.hlines(place, w - error, w + error, color="0.2", linewidth=1.2, label="standard error")
+            ends = factor * self.proved[order].T
+            ax.hlines(place, *ends, color="C3", linewidth=4, label="proved interval of the optimum")
+            ax.legend()
         ax.set_yticks(place, [self.feature_names[j] for j in order])
         ax.invert_yaxis()
         ax.axvline(0.0, color="0.5", linewidth=0.8)
