@@ -109,7 +109,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "poisson": lambda z, y: exp_above(z) - y * z + x_ln_x(y) - y,
     "softmax": lambda z, y: max(z) + ln_above(sum((exp_above(v - max(z)) for v in z), Fraction(0))),
     "multiclass_hinge": lambda z, y: max(0, 1 + max(z[1:])),
-    "multiclass_squared_hinge": lambda z, y: sum(max(0, 1 + v) ** 2 for v in z[1:]) / 2,
+    "multiclass_squared_hinge": lambda z, y: Fraction(sum(max(0, 1 + v) ** 2 for v in z[1:])) / 2,
 }
 CONJUGATES: dict[str, Callable[..., Any]] = {
     "logistic": lambda u, y: x_ln_x(-u) + x_ln_x(1 + u),
@@ -139,7 +139,7 @@ class Loss:
             return 0
         if self.q is None:
             return exp_above(self.p * ln_above(m)) / self.p
-        return m * m / (2 * self.q) if end is None or m <= self.q * end else end * m - self.q * end * end / 2
+        return m * m / (2 * self.q) if end is None or m <= self.q * end else end * (2 * m - self.q * end) / 2
 
     def conjugate(self, u: Any, y: Fraction) -> Any:
         least, most = (min(u), sum(u)) if isinstance(u, list) else (u, u)
@@ -257,17 +257,17 @@ def read_rows(path: str, data: Any) -> Iterator[tuple[float, float, list[int], l
             lines = csv.reader(stream, delimiter=data["delimiter"])
             names = {name.strip(): i for i, name in enumerate(next(lines))}
             columns, label = [names[name] for name in data["features"]], names[data["label"]]
-            weight = names[weights] if isinstance(weights, str) else -1
+            s = names[weights] if isinstance(weights, str) else -1
             cells = ([*row, "1"] for row in lines if row)
-            rows = ((row[label].strip(), row[weight], enumerate(row[c] for c in columns)) for row in cells)
+            rows = ((row[label].strip(), row[s], enumerate(row[c] for c in columns)) for row in cells)
         for i, (text, given, pairs) in enumerate(rows):
             numbers = ((int(j) - first, float(v)) for j, v in pairs)
             entries = sorted(pair for pair in numbers if pair[1])
             if len({j for j, _ in entries}) < len(entries):
                 raise ValueError("a row of the data holds a column twice")
             y = codes[text if text in codes else float(text)] if codes else float(text)
-            s = float(weights[i] if isinstance(weights, list) else given)
-            yield float(y), s, [j for j, _ in entries], [v for _, v in entries]
+            weight = float(weights[i] if isinstance(weights, list) else given)
+            yield float(y), weight, [j for j, _ in entries], [v for _, v in entries]
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from riskmin.estimators._common.input import (
     validate_rows,
 )
 from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators.evidence import ProofMixin
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
@@ -39,7 +40,7 @@ from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
+class LinearClassifier(MulticlassMixin, ProofMixin, SummaryMixin, RowEstimator):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

@@ -11,7 +11,9 @@ import numpy as np
 from riskmin.arrays.namespace import as_table
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.certificates.multipliers import Multipliers, best_multipliers
+from riskmin.certificates.proof import Proof, ProofProblem, loss_record, penalty_record, prove
 from riskmin.core import NDArray
+from riskmin.core.messages import is_number
 from riskmin.estimators._common.base import RiskArguments, RowEstimator
 from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
@@ -29,6 +31,8 @@ class FittedProblem:
     at: RiskArguments
     """Scores with the intercept, labels and weights of all rows."""
     obj: Objective
+    weights: NDArray | None = None
+    """The weights of the rows as given, times those of the classes; None if all are equal."""
 
     @property
     def w(self) -> NDArray:
@@ -46,6 +50,24 @@ class FittedProblem:
         goal = self.value - float(self.model.gap_)
         u, lower = best_multipliers(self.obj, self.w, self.at.scores, goal)
         return Multipliers(u, self.value, min(lower, self.value))
+
+    def prove(self) -> Proof:
+        """A proof of the gap of the model, or of what the best multipliers prove."""
+        model, p, k = self.model, self.X.shape[1], self.at.scores.shape[1] if self.at.scores.ndim == 2 else 1
+        loss_record(model._fitted_loss()), penalty_record(self.obj, p, k)  # before the search
+        coef = self.w[: p * k].reshape(p, k).T
+        b = self.w[p * k :] if k > 1 else np.array([model._risk_intercept()])
+        classes = vars(model).get("classes_")
+        problem = ProofProblem(
+            self.obj,
+            self.X,
+            self.at.labels,
+            self.weights,
+            None if classes is None else [v if is_number(v) else str(v) for v in classes.tolist()],
+            coef,
+            b if model.fit_intercept else None,
+        )
+        return prove(problem, self.multipliers().u, self.value)
 
 
 def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> FittedProblem:
@@ -79,7 +101,9 @@ def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Fit
         n_outputs=at.scores.shape[1] if loss.multi_output else None,
     )
     obj = Objective(risk, fitted_regularizer(model), float(model.alpha))
-    return FittedProblem(model, rows, at, obj)
+    given = None if weight is None else np.asarray(compute_if_dask(sample_weight), np.float64)
+    given = None if given is None or not given.ndim else given  # a number counts for every row
+    return FittedProblem(model, rows, at, obj, model._targets(compute_if_dask(y), len(at.scores), given)[1])
 
 
 def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Multipliers:
@@ -121,3 +145,23 @@ def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Mul
     (True, (569,), ...)
     """
     return fitted_problem(model, X, y, sample_weight).multipliers()
+
+
+class ProofMixin:
+    """A linear model of single rows, whose certificate can be written to a file that anyone can check."""
+
+    def prove(self, X: Any, y: Any, sample_weight: Any = None) -> Proof:
+        r"""Prove :math:`J - \min J \le \text{gap}` of the fitted model, in exact arithmetic.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, as given to `fit`, in this process.
+
+        Returns
+        -------
+        Proof
+            Its `gap` is near that of the model or smaller; ``proof.save("model.proof")`` writes the file, and
+            ``python verify.py model.proof data.csv`` checks it without riskmin.
+        """
+        return fitted_problem(self, X, y, sample_weight).prove()

@@ -21,6 +21,7 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
 from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss
+from riskmin.estimators.evidence import ProofMixin
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.estimators.scikit_learn import RegressorMixin
@@ -54,7 +55,7 @@ def is_poisson(loss: Any) -> bool:
 
 
 @estimator
-class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(DaskLabelsMixin, RegressorMixin, ProofMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
