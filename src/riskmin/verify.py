@@ -50,9 +50,8 @@ def above(x: Fraction, bits: int) -> int:
 
 
 def exp_above(x: Fraction) -> Fraction:
-    """Return an upper bound of exp(x), relative to it within 2^-140."""
-    k, r = divmod(above(x, UNIT), LN2)  # exp(x) = 2^k exp(r)
-    k = max(k, -4096)  # above the exponential of any smaller x
+    """Return an upper bound of exp(x); for x >= -3000, within 2^-140 of it."""
+    k, r = divmod(above(max(x, Fraction(-3000)), UNIT), LN2)  # exp(x) = 2^k exp(r)
     if k > 1 << 14:
         raise ValueError("the exponential of a score is too large")
     # exp(r) = exp(r / 256)^256 by its series, each step rounded up; LN2 is less than two units too small
@@ -98,7 +97,6 @@ LOSSES: dict[str, tuple[str, Callable[..., tuple[Any, ...]]]] = {
     "multiclass_squared_hinge": ("classes", lambda: (0, 0, None, 0, 0)),
 }
 """The argument z of a loss (y z, z with y, leads), and shift, low, high, epsilon, q by its settings.
-
 l is the largest u r - epsilon |u| - q u^2 / 2 for -low <= u <= high and r = z - y - shift; None is infinity.
 With q = None it is a power, max(0, |r| - epsilon)^p / p on the sides that are not 0. The others are below.
 Leads are z_j - z_y, first that of the label; the other classes have multipliers u_j >= 0 of sum <= high.
@@ -164,14 +162,13 @@ class Proof:
         data, loss, p = proof["data"], proof["loss"], index(proof["data"]["columns"])
         self.kind, n_classes = LOSSES[loss["name"]][0], len(set(data["classes"] or ()))
         self.labels, self.k = range(n_classes), n_classes if self.kind == "classes" else 1
-        if not {"margin": n_classes == 2, "classes": self.k > 1}.get(self.kind, n_classes == 0):
-            raise ValueError("the classes are not those of the loss")
+        suitable = {"margin": n_classes == 2, "classes": self.k > 1}.get(self.kind, n_classes == 0)
         self.loss = Loss(loss["name"], {name: Fraction(v) for name, v in loss.items() if name != "name"})
         self.x_bits, w_bits, self.s_bits, self.u_bits = map(index, proof["bits"])
         W, self.b = [listed(w, p) for w in proof["coef"]], listed(proof["intercept"] or 0, self.k)
         penalties = [[Fraction(proof["alpha"]) * v for v in listed(proof[name], p)] for name in ("l1", "l2")]
-        if len(W) != self.k or min(penalties[0] + penalties[1]) < 0 or proof["format"] != FORMAT:
-            raise ValueError("the format is another, the penalty is not convex, or weights are missing")
+        if not suitable or min(map(min, penalties)) < 0 or len(W) != self.k or proof["format"] != FORMAT:
+            raise ValueError("the format, the classes, the penalty or the weights are not those of the loss")
         self.w, self.W = [v for w in W for v in w], [[exact(v, w_bits) for v in w] for w in W]
         self.z_unit = 1 << self.x_bits + w_bits
         self.penalties = list(zip(*penalties, strict=True)) * self.k
@@ -204,7 +201,7 @@ class Proof:
                 self.slope[k][j] += v * entry
 
     def bounds(self) -> tuple[Fraction, Fraction]:
-        """Return an upper bound of J and a lower bound of min J; Omega* may be infinite without m_j."""
+        """Return an upper bound of J and a lower bound of min J; without m_j, Omega* may be infinite."""
         if self.intercept and any(self.mean):
             raise ValueError("the multipliers do not sum to zero, which an intercept needs")
         unit = Fraction(1 << self.s_bits, self.weight << self.x_bits + self.u_bits)
@@ -248,26 +245,29 @@ def read_rows(path: str, data: Any) -> Iterator[tuple[float, float, list[int], l
     codes = {v if isinstance(v, str) else float(v): i for i, v in enumerate(data["classes"] or ())}
     weights, first = data["weight"], 0
     with open(path, encoding="utf-8-sig", newline="") as stream:  # noqa: PTH123
-        if data["features"] is None:  # svmlight text
+        if path.lower().endswith((".csv", ".tsv")):  # with a header, and a column of ones for equal weights
+            header = stream.readline()
+            delimiter = max(",;\t", key=header.count)
+            names = {
+                name.strip(): i for i, name in enumerate(next(csv.reader([header], delimiter=delimiter)))
+            }
+            columns, y = [names[name] for name in data["features"]], names[data["label"]]
+            s = names[weights] if isinstance(weights, str) else -1
+            cells = ([*row, "1"] for row in csv.reader(stream, delimiter=delimiter) if row)
+            rows: Any = ((row[y].strip(), row[s], enumerate(row[c] for c in columns)) for row in cells)
+        else:  # svmlight text, in which names of classes are their indices
+            codes |= {i: i for i, v in enumerate(data["classes"] or ()) if isinstance(v, str)}
             first = 0 if any(" 0:" in line for line in stream) else 1
             stream.seek(0)
             words = (line.partition("#")[0].split() for line in stream)
-            rows: Any = ((w[0], 1, (x.split(":") for x in w[1:] if x[:4] != "qid:")) for w in words if w)
-        else:  # a table with a header; a last column of ones stands for equal weights
-            lines = csv.reader(stream, delimiter=data["delimiter"])
-            names = {name.strip(): i for i, name in enumerate(next(lines))}
-            columns, label = [names[name] for name in data["features"]], names[data["label"]]
-            s = names[weights] if isinstance(weights, str) else -1
-            cells = ([*row, "1"] for row in lines if row)
-            rows = ((row[label].strip(), row[s], enumerate(row[c] for c in columns)) for row in cells)
+            rows = ((w[0], 1, (x.split(":") for x in w[1:] if x[:4] != "qid:")) for w in words if w)
         for i, (text, given, pairs) in enumerate(rows):
-            numbers = ((int(j) - first, float(v)) for j, v in pairs)
-            entries = sorted(pair for pair in numbers if pair[1])
+            entries = sorted(pair for pair in ((int(j) - first, float(v)) for j, v in pairs) if pair[1])
             if len({j for j, _ in entries}) < len(entries):
                 raise ValueError("a row of the data holds a column twice")
-            y = codes[text if text in codes else float(text)] if codes else float(text)
-            weight = float(weights[i] if isinstance(weights, list) else given)
-            yield float(y), weight, [j for j, _ in entries], [v for _, v in entries]
+            label = codes[text if text in codes else float(text)] if codes else text
+            weight = weights[i] if isinstance(weights, list) else given
+            yield float(label), float(weight), [j for j, _ in entries], [v for _, v in entries]
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -290,7 +290,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"riskmin verify: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # whatever is wrong with a proof, it proves nothing
-        print(f"NOT PROVED: {error or type(error).__name__}")
+        print(f"NOT PROVED: {error} ({type(error).__name__})")
         return 1
     print(f"PROVED: J = {float(value):.15g} is at most {float(value - lower):.3g} above the minimum")
     return 0

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,7 @@ from riskmin import losses, verify
 from riskmin.certificates.multipliers import RowCuts
 from riskmin.core import NDArray
 from riskmin.core.atomic_files import atomic_write
+from riskmin.data.formats.svmlight_writer import save_svmlight
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import Separable
 
@@ -52,7 +53,7 @@ class Proof:
     value : float
         J at the weights and intercepts of the model, rounded up.
     gap : float
-        How far above the minimum J can be, rounded up.
+        How far J can be above its minimum, rounded up.
 
     Examples
     --------
@@ -68,7 +69,12 @@ class Proof:
 
     record: dict[str, Any] = field(repr=False)
     value: float
-    gap: float
+    problem: ProofProblem = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        gap: float = self.record["gap"]
+        return gap
 
     def save(self, path: str | Path) -> None:
         """Write the file, compressed and atomically.
@@ -80,6 +86,29 @@ class Proof:
         text = json.dumps(self.record, allow_nan=False, separators=(",", ":"))
         with atomic_write(path) as file:
             file.write(gzip.compress(text.encode("ascii"), mtime=0))
+
+    def save_rows(self, path: str | Path) -> None:
+        """Write the rows that the proof is about as svmlight text, for the verifier.
+
+        Labels of classes are written as numbers, those of text as the indices of the classes.
+
+        Parameters
+        ----------
+        path : path
+        """
+        self.problem.save_rows(path)
+
+
+class TableNames(NamedTuple):
+    """The names of columns in a table of the rows; svmlight text needs none."""
+
+    features: list[str] | None = None
+    label: str | None = None
+    weight: str | None = None
+    """That of the weights; otherwise the proof holds them."""
+
+
+NO_NAMES = TableNames()
 
 
 @dataclass(frozen=True)
@@ -96,7 +125,7 @@ class ProofProblem:
     coef: NDArray
     """One row per score."""
     intercept: NDArray | None
-    feature_names: list[str] | None = None
+    names: TableNames = NO_NAMES
 
     @property
     def s(self) -> NDArray:
@@ -105,10 +134,11 @@ class ProofProblem:
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Blocks of rows, sparse."""
-        X = self.X.tocsr() if sp.issparse(self.X) else self.X
+        sparse: Any = sp.csr_array  # whose types know no Any
+        X = sparse(self.X) if sp.issparse(self.X) else self.X
         for start in range(0, len(self.labels), ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
-            part = sp.csr_array(X[block]).astype(np.float64)
+            part = sparse(X[block]).astype(np.float64)
             part.sum_duplicates()
             part.eliminate_zeros()
             yield block, part
@@ -122,6 +152,16 @@ class ProofProblem:
             for (label, weight), start, stop in zip(heads, ends[:-1], ends[1:], strict=True):
                 columns, values = part.indices[start:stop].tolist(), part.data[start:stop].tolist()
                 yield float(label), float(weight), columns, values
+
+    def save_rows(self, path: str | Path) -> None:
+        """Write the rows as svmlight text: numbers, or the indices of the classes if these are texts."""
+        labels: Any = self.labels
+        X = sp.vstack([part for _, part in self.blocks()])
+        if self.classes is not None:
+            codes = (labels if self.several else (labels + 1) / 2).astype(np.intp)
+            is_text = any(isinstance(name, str) for name in self.classes)
+            labels = codes if is_text else np.array(self.classes, np.float64)[codes]
+        save_svmlight(path, X, labels)
 
     @property
     def x_bits(self) -> int:
@@ -159,7 +199,8 @@ def loss_record(loss: Any) -> dict[str, Any]:
 
 def penalty_record(obj: Objective, p: int, k: int) -> dict[str, Any]:
     """The factors of a separable penalty, one per column or one for all; raise ValueError for others."""
-    reg = obj.reg.penalized_part
+    reg: Any = obj.reg.penalized_part
+    reg = reg.without_sizes if reg.is_rescaled else reg
     if isinstance(reg, Separable):
         terms = reg.terms(np.zeros(p * k))
         factors = [np.broadcast_to(v, p * k).reshape(p, k) for v in (terms.absolute, terms.square)]
@@ -186,8 +227,11 @@ def places(x: NDArray) -> int:
     return max(int(np.max(53 - exponents - lowest, initial=0)), 0)
 
 
-def prove(problem: ProofProblem, u: NDArray, value: float) -> Proof:
-    """The proof that multipliers give where J is `value`, of as few bits as prove nearly the same gap."""
+def prove(problem: ProofProblem, u: NDArray, value: float, path: Path | None = None) -> Proof:
+    """The proof that multipliers give where J is `value`, of as few bits as prove nearly the same gap.
+
+    It is checked with the rows of the file `path`, or with those in memory.
+    """
     cuts = RowCuts(problem.obj)
     gap = value - problem.obj.lower(cuts.feasible(u)[1])
     for bits in BITS:
@@ -197,8 +241,19 @@ def prove(problem: ProofProblem, u: NDArray, value: float) -> Proof:
         if value - problem.obj.lower(cuts.feasible(rounded)[1]) <= ACCEPTED_GAP * gap:
             break
     record = _record(problem, integers, k)
-    J, bound = verify.check(record, problem.rows())
-    return Proof(record | {"gap": _float_above(J - bound)}, _float_above(J), _float_above(J - bound))
+    try:
+        rows = problem.rows() if path is None else verify.read_rows(str(path), record["data"])
+        J, bound = verify.check(record, rows)
+    except Exception as error:
+        if path is None:
+            raise
+        raise ValueError(
+            f"{path} does not hold the rows of the model as the verifier reads them ({error}): write them by "
+            "--matrix, or by Proof.save_rows"
+        ) from error
+    # room for the last digits of another verifier's exp and ln
+    claim = (J - bound) * (1 + Fraction(1, 2**40)) + J / 2**80
+    return Proof(record | {"gap": _float_above(claim)}, _float_above(J), problem)
 
 
 def _float_above(x: Fraction) -> float:
@@ -281,6 +336,7 @@ def _balance_classes(shares: NDArray, own: NDArray, whole: NDArray) -> None:
 def _record(problem: ProofProblem, integers: NDArray, k: int) -> dict[str, Any]:
     """The content of the file; its gap is not known yet."""
     (k_scores, p), labels = problem.coef.shape, problem.labels.astype(np.intp)
+    weights = problem.names.weight or (None if problem.weights is None else problem.weights.tolist())
     digest = hashlib.sha256()
     for label, weight, columns, values in problem.rows():
         n = len(columns)
@@ -297,10 +353,9 @@ def _record(problem: ProofProblem, integers: NDArray, k: int) -> dict[str, Any]:
             "columns": p,
             "sha256": digest.hexdigest(),
             "classes": problem.classes,
-            "weight": None if problem.weights is None else problem.weights.tolist(),
-            "label": None,
-            "features": None,
-            "delimiter": None,
+            "weight": weights,
+            "label": problem.names.label,
+            "features": problem.names.features,
         },
         "loss": loss_record(cast(Any, problem.obj.risk).loss),
         "alpha": float(problem.obj.lam),

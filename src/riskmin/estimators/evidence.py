@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,15 @@ import numpy as np
 from riskmin.arrays.namespace import as_table
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.certificates.multipliers import Multipliers, best_multipliers
-from riskmin.certificates.proof import Proof, ProofProblem, loss_record, penalty_record, prove
+from riskmin.certificates.proof import (
+    NO_NAMES,
+    Proof,
+    ProofProblem,
+    TableNames,
+    loss_record,
+    penalty_record,
+    prove,
+)
 from riskmin.core import NDArray
 from riskmin.core.messages import is_number
 from riskmin.estimators._common.base import RiskArguments, RowEstimator
@@ -51,8 +60,11 @@ class FittedProblem:
         u, lower = best_multipliers(self.obj, self.w, self.at.scores, goal)
         return Multipliers(u, self.value, min(lower, self.value))
 
-    def prove(self) -> Proof:
-        """A proof of the gap of the model, or of what the best multipliers prove."""
+    def prove(self, names: TableNames = NO_NAMES, path: Path | None = None) -> Proof:
+        """A proof of the gap of the model, or of what the best multipliers prove.
+
+        It is checked with the rows of the file `path`, if given: a table with these names, or svmlight text.
+        """
         model, p, k = self.model, self.X.shape[1], self.at.scores.shape[1] if self.at.scores.ndim == 2 else 1
         loss_record(model._fitted_loss()), penalty_record(self.obj, p, k)  # before the search
         coef = self.w[: p * k].reshape(p, k).T
@@ -66,8 +78,9 @@ class FittedProblem:
             None if classes is None else [v if is_number(v) else str(v) for v in classes.tolist()],
             coef,
             b if model.fit_intercept else None,
+            names,
         )
-        return prove(problem, self.multipliers().u, self.value)
+        return prove(problem, self.multipliers().u, self.value, path)
 
 
 def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> FittedProblem:
@@ -161,7 +174,10 @@ class ProofMixin:
         Returns
         -------
         Proof
-            Its `gap` is near that of the model or smaller; ``proof.save("model.proof")`` writes the file, and
-            ``python verify.py model.proof data.csv`` checks it without riskmin.
+            Its `gap` is near that of the model or smaller. ``proof.save("model.proof")`` writes the file and
+            ``proof.save_rows("rows.svm")`` the rows; ``python verify.py model.proof rows.svm`` checks them
+            without riskmin. If X and y have names, it checks a CSV file with these columns, too.
         """
-        return fitted_problem(self, X, y, sample_weight).prove()
+        features = vars(self).get("feature_names_in_")
+        names = NO_NAMES if features is None else TableNames(features.tolist(), getattr(y, "name", None))
+        return fitted_problem(self, X, y, sample_weight).prove(names)
