@@ -27,6 +27,7 @@ from riskmin.estimators._common.input import (
 from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
+from riskmin.estimators.evidence import ProofMixin
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
@@ -43,7 +44,9 @@ from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(SparseWeightsMixin, MulticlassMixin, SummaryMixin, RemovalMixin, RowEstimator):
+class LinearClassifier(
+    SparseWeightsMixin, MulticlassMixin, ProofMixin, SummaryMixin, RemovalMixin, RowEstimator
+):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

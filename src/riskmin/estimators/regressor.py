@@ -22,6 +22,7 @@ from riskmin.estimators._common.input import EncodedLabels, validate_rows
 from riskmin.estimators._common.offset import OffsetScoreMixin, row_offset
 from riskmin.estimators._common.outputs import fit_outputs, joint_loss, unpack_weights
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
+from riskmin.estimators.evidence import ProofMixin
 from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.estimators.removal import RemovalMixin
@@ -60,6 +61,7 @@ class LinearRegressor(
     SparseWeightsMixin,
     OffsetScoreMixin,
     RegressorMixin,  # type: ignore[misc] # scikit-learn has no types
+    ProofMixin,
     SummaryMixin,
     RemovalMixin,
     RowEstimator,
