@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,13 @@ def gram_results(objectives: list[Objective], solver: Solver, limits: dict[str, 
     met the tolerances: the rounding of the moments hides its gap.
     """
     checked, nothing = Limits(**limits), [None] * len(objectives)
-    if not objectives or not _applies(objectives, solver, checked):
+    if not objectives or checked.max_seconds < math.inf or not isinstance(solver, (Auto, CoordinateDescent)):
         return list(nothing)
-    started_at, obj = time.perf_counter(), objectives[0]
+    obj = _with_separate_columns(objectives)
+    if obj is None:
+        return list(nothing)
     risk: Any = obj.risk
+    started_at = time.perf_counter()
     with blas_thread_limit(blas_threads_of(risk)):
         rows, has_intercept = risk.rows, risk.intercept.profiled
         center = center_of(rows.X.array, rows.y, has_intercept)
@@ -66,14 +70,14 @@ def gram_results(objectives: list[Objective], solver: Solver, limits: dict[str, 
     return results
 
 
-def _applies(objectives: list[Objective], solver: Solver, limits: Limits) -> bool:
-    """Whether the runs are those of coordinate descent for squared errors of dense local rows, without limit."""
-    obj = objectives[0]
-    risk: Any = obj.risk
-    if not isinstance(solver, (Auto, CoordinateDescent)) or limits.max_seconds < math.inf:
-        return False
-    if type(risk.loss) is not Squared or not all(one.reg is obj.reg for one in objectives):
-        return False
+def _with_separate_columns(objectives: list[Objective]) -> Objective | None:
+    """The first objective as a sum over columns; None unless it is one, of squares of dense local rows."""
+    first = objectives[0]
+    risk: Any = first.risk
+    if type(risk.loss) is not Squared or not all(one.reg is first.reg for one in objectives):
+        return None
+    obj = replace(first, reg=first.reg.penalized_part.without_sizes)
     if CoordinateDescent().supports(obj) is not None or risk.rows.X.array is None:
-        return False
-    return risk.linear_map.is_identity and pays(*risk.rows.X.shape, len(objectives))
+        return None
+    n, p = risk.rows.X.shape
+    return obj if risk.linear_map.is_identity and pays(n, p, len(objectives)) else None

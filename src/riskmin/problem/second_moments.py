@@ -82,6 +82,8 @@ class SecondMoments:
         return cls(M, center, int(n))
 
     def __add__(self, other: SecondMoments) -> SecondMoments:
+        if other.center is not self.center and not np.array_equal(other.center, self.center):
+            raise ValueError("second moments about different numbers do not add up: use the same center")
         return SecondMoments(self.M + other.M, self.center, self.n_rows + other.n_rows)
 
     def risk(self, fit_intercept: bool) -> QuadraticRisk:
@@ -100,7 +102,7 @@ class SecondMoments:
         return QuadraticRisk(G, q, R0, sizes[:-1], float(sizes[-1]), rounding, means)
 
     def squared_errors(self, W: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
-        """sum_i c_i (y_i - x_i'w - b)^2 for rows of weights with their intercepts, and a bound of the rounding."""
+        """sum_i c_i (y_i - x_i'w - b)^2 for rows of weights with intercepts, and bounds of its rounding."""
         V = np.column_stack([self.center[-1] - W @ self.center[:-1] - b, -W, np.ones(len(W))])
         size = abs(V) @ np.sqrt(np.diag(self.M))
         rounding = (self.n_rows + 2 * len(self.M)) * EPSILON

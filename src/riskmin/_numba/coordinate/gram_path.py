@@ -113,8 +113,8 @@ def _slope_tolerance(terms: Any, tol: float, value: float) -> float:
             square = min(square, terms[1, j])
     by_share, by_square = 0.1 * tol * absolute, np.sqrt(0.2 * square * tol * value / terms.shape[1])
     if square == 0.0:
-        return by_share
-    return by_square if absolute == 0.0 else min(by_share, by_square)
+        return float(by_share)
+    return float(by_square) if absolute == 0.0 else min(by_share, float(by_square))
 
 
 @njit()

@@ -48,7 +48,7 @@ def _negative_mean(squares: NDArray, moments: SecondMoments) -> NDArray | None:
 
 
 def score_of_squares(scorer: Any) -> Callable[[NDArray, SecondMoments], NDArray | None] | None:
-    """The function of squared errors and moments of test rows that a scorer computes; None if there is none."""
+    """The function of squared errors and test moments that a scorer computes; None for other scorers."""
     if scorer is default_score:
         return _r2
     known = {r2_score: (1, _r2), mean_squared_error: (-1, _negative_mean)}
@@ -85,7 +85,7 @@ class FoldMoments:
                 if len(index) != np.count_nonzero(codes & bit):
                     return None
         kinds, kind_of_row = np.unique(codes, return_inverse=True)
-        smallest = min(np.count_nonzero(codes & (1 << 2 * k)) for k in range(len(folds)))
+        smallest = min(int(np.count_nonzero(codes & (1 << 2 * k))) for k in range(len(folds)))
         p = data.X.shape[1]
         if not pays(smallest, p, len(folds) * len(alphas)) or len(kinds) * p > 4 * n:
             return None
@@ -139,8 +139,8 @@ class FoldMoments:
         scale = np.sqrt(variance)
         if not ((scale >= 1e-100) & (scale <= 1e100)).all():
             return None
-        rescaled: Regularizer = rescale_to_standardized(reg, scale, len(scale))
-        return rescaled
+        rescaled: Regularizer = rescale_to_standardized(reg, scale, len(scale)).without_sizes
+        return rescaled if rescaled.separable else None
 
 
 def _applies(template: Any, data: Any) -> bool:
