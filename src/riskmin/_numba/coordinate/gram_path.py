@@ -62,6 +62,36 @@ def _least(x: float, absolute: float, square: float, lower: float, upper: float)
 
 
 @njit()
+def largest_scale(g: Any, error: float, sizes: Any, terms: Any) -> float:
+    """Return the largest t <= 1 for which the slopes t (g_j +- error sizes_j) have a finite minimum."""
+    t = 1.0
+    for j in range(len(g)):
+        up, down = error * sizes[j] - g[j], error * sizes[j] + g[j]
+        if terms[1, j] == 0.0:
+            # where the range of w_j is unbounded, slopes of at most `absolute` have one
+            if terms[3, j] == np.inf and t * up > terms[0, j]:
+                t = SAFE_SCALE * terms[0, j] / up
+            if terms[2, j] == -np.inf and t * down > terms[0, j]:
+                t = SAFE_SCALE * terms[0, j] / down
+    return t
+
+
+@njit()
+def least_over(t: float, g: Any, error: float, sizes: Any, terms: Any) -> tuple[float, float]:
+    """Return the minimum over w of the penalty plus t g'w, for the worst slopes g_j +- error sizes_j.
+
+    The second number is how far the minimum for g itself lies above.
+    """
+    total, loss = 0.0, 0.0
+    for j in range(len(g)):
+        e, a, m, low, high = error * sizes[j], terms[0, j], terms[1, j], terms[2, j], terms[3, j]
+        least = min(_least(t * (g[j] - e), a, m, low, high), _least(t * (g[j] + e), a, m, low, high))
+        total += least
+        loss += _least(t * g[j], a, m, low, high) - least
+    return total, loss
+
+
+@njit()
 def certificate(
     q: Any, w: Any, g: Any, terms: Any, R0: float, sizes: Any, size_y: float, gamma: float, out: Any
 ) -> None:
@@ -70,27 +100,15 @@ def certificate(
     The residuals of w, times t, are a dual point: the cut of slope t g and offset t (2 - t) R - t g'w. Slopes
     of g_j +- gamma r_j U may be those of the risk: the worst of both counts.
     """
-    twice, gw, penalty, V, t = 2.0 * R0, 0.0, 0.0, 0.0, 1.0
+    twice, gw, penalty, V = 2.0 * R0, 0.0, 0.0, 0.0
     for j in range(len(w)):
         twice += (g[j] - q[j]) * w[j]
         gw += g[j] * w[j]
         penalty += terms[0, j] * abs(w[j]) + 0.5 * terms[1, j] * w[j] * w[j]
         V += sizes[j] * abs(w[j])
     U, R = size_y + V, max(0.5 * twice, 0.0)
-    for j in range(len(w)):
-        error = gamma * sizes[j] * U
-        if terms[1, j] == 0.0:
-            # where the range of w_j is unbounded, slopes of at most `absolute` have a finite minimum
-            if terms[3, j] == np.inf and t * (error - g[j]) > terms[0, j]:
-                t = SAFE_SCALE * terms[0, j] / (error - g[j])
-            if terms[2, j] == -np.inf and t * (error + g[j]) > terms[0, j]:
-                t = SAFE_SCALE * terms[0, j] / (error + g[j])
-    total, loss = 0.0, 0.0
-    for j in range(len(w)):
-        error, a, m, low, high = gamma * sizes[j] * U, terms[0, j], terms[1, j], terms[2, j], terms[3, j]
-        least = min(_least(t * (g[j] - error), a, m, low, high), _least(t * (g[j] + error), a, m, low, high))
-        total += least
-        loss += _least(t * g[j], a, m, low, high) - least
+    t = largest_scale(g, gamma * U, sizes, terms)
+    total, loss = least_over(t, g, gamma * U, sizes, terms)
     radius = gamma * U * (U + 2.0 * V) - gamma * total
     out[VALUE] = R + (1.0 + gamma) * penalty + gamma * U * U
     out[SCALE], out[OFFSET] = t, t * (2.0 - t) * R - t * gw - radius - loss
@@ -155,7 +173,7 @@ def minimize_model(
         work += p * (used + 4.0)
         if out[VALUE] - out[LOWER] <= max(tol * out[VALUE], atol) or failures == 2:
             break
-        slope = _slope_tolerance(barred, tol, out[VALUE])
+        slope = _slope_tolerance(barred, max(tol, atol / out[VALUE]), out[VALUE])
         if state[3] or 6.0 * since * p >= float(used) * used:
             if not state[3]:
                 _factorize(G, w, barred, sign, status, index, L, state)
@@ -197,7 +215,8 @@ def minimize_models(
                 # a factor of other squares is no factor of this model, and bounds decide what is active
                 if k == first or terms[i, j] != all_terms[k - 1][i, j]:
                     state[3] = 0
-            W[k, j] = min(max(W[k - 1, j] if k > 0 else 0.0, terms[2, j]), terms[3, j])
+            # the first row holds the start
+            W[k, j] = min(max(W[max(k - 1, 0), j], terms[2, j]), terms[3, j])
             is_empty = G[j, j] <= 4.0 * gamma * sizes[j] * sizes[j]
             barred[0, j] = 1e300 if is_empty else terms[0, j]
             for i in range(1, 4):

@@ -111,7 +111,7 @@ class FoldMoments:
             if reg is None or not (np.isfinite(risk.G).all() and math.isfinite(risk.R0)):
                 return None
             limits = Limits(self.template.tol, 1, math.inf, self.template.atol)
-            atol = limits.DEFAULT_ATOL_RATIO * limits.tol * risk.R0 if limits.atol is None else limits.atol
+            atol = limits.absolute(risk.R0)
             order = np.argsort(-self.alphas)
             terms = terms_of(reg, self.alphas[order], len(risk.q))
             found = gram_path(risk, terms, min(limits.tol, SCORE_TOL), 0.0)

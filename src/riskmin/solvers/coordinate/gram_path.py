@@ -55,13 +55,17 @@ def terms_of(reg: Regularizer, lams: NDArray, p: int) -> NDArray:
     return terms
 
 
-def gram_path(risk: QuadraticRisk, terms: NDArray, tol: float, atol: float) -> GramPath:
+def gram_path(
+    risk: QuadraticRisk, terms: NDArray, tol: float, atol: float, start: NDArray | None = None
+) -> GramPath:
     """Minimize the risk with each penalty in turn, the strongest first, until its gap is within a tolerance.
 
     A gap that rounding keeps above it is returned as it is.
     """
     k, p = len(terms), len(risk.q)
     W, slope, out = np.zeros((k, p)), np.empty((k, p)), np.empty((k, 4))
+    if start is not None:
+        W[0] = start
     index, state = np.zeros(p, np.int64), np.zeros(4, np.int64)
     factor = (
         *(np.zeros(p), np.zeros(p, np.int8), index, np.zeros((p, p)), np.zeros(p), np.zeros(p, np.bool_)),
