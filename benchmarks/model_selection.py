@@ -4,7 +4,7 @@
 
 CPU seconds of one thread, interleaved; the least of all rounds counts. The data are drawn: neighboring
 columns with correlation 1/2, ten true columns, R^2 about 2/3, an intercept. Every lam of ours is proved to a
-relative gap of 1e-3. "Before" is the same call with the shared second moments switched off.
+relative gap of 1e-3. "Before" is the same call without joint runs and shared second moments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ except ImportError:  # its row is left out
 
 SHAPES = ((1000, 20), (10_000, 50), (500, 200), (5000, 500))
 LAMS, ALPHAS, FOLDS = 100, 13, 5
-SHARED = SWITCHES["path: shared second moments"]
+SHARED = SWITCHES["path: joint runs"]
 Call = Callable[[], Any]
 
 

@@ -109,9 +109,9 @@ def no(*_: Any, **__: Any) -> bool:
     return False
 
 
-def no_results(objectives: Any, solver: Any, limits: Any) -> list[None]:
+def no_results(objectives: Any, solver: Any, limits: Any) -> Iterator[None]:
     """None for each lam: every one is a run of its own."""
-    return [None] * len(objectives)
+    return iter([None] * len(objectives))
 
 
 def no_hessian_product(X: Any, d: Any, h: Any) -> None:
@@ -200,9 +200,9 @@ SWITCHES = {
         (Patch(CD + "columns:SparseColumns", "SLOW_GRAM_MAX_CYCLES", 18),), L1, sparse=True
     ),
     # ------------------------------------------------------------ paths and cross-validation
-    "path: shared second moments": Switch(
+    "path: joint runs": Switch(
         (
-            Patch("driver.path", "gram_results", no_results),
+            Patch("driver.path", "joint_results", no_results),
             Patch("estimators._common.fold_moments:FoldMoments", "of", NONE),
         ),
         ("lasso path", "elastic path", "ridge path"),

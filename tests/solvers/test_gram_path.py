@@ -1,15 +1,16 @@
-"""Paths of squared errors from one Gram matrix: bounds in any units, and minima of another program."""
+"""Paths as one run: bounds that hold in any units, and minima of another program."""
 
 import numpy as np
 import pytest
 
 import riskmin as rm
 from helpers import Problem
-from riskmin.driver import gram_results
+from riskmin.driver.joint_runs import joint_results
 from riskmin.problem.second_moments import SecondMoments, center_of
 from riskmin.solvers.coordinate.gram_path import gram_path, pays, terms_of
+from riskmin.solvers.coordinate.newton_path import SmoothRows, newton_path
 
-SHARED = "one matrix of second moments"
+JOINT = "one run for all"
 
 
 # ---------------------------------------------------------------- bounds in any units
@@ -98,7 +99,7 @@ def test_minima_are_those_of_another_program(reg, intercept):
     first = Problem(rm.Squared(), **settings)
     results = rm.path(first.objective().risk, reg, lams, tol=1e-8)
     for lam, result in zip(lams, results, strict=True):
-        assert SHARED in result.solver
+        assert JOINT in result.solver
         problem = Problem(rm.Squared(), lam=lam, **settings)
         problem.check(result, 1e-8)
         obj = problem.objective()
@@ -128,7 +129,7 @@ def test_gaps_that_rounding_hides_are_proved_by_the_rows():
     y = X @ [1.0, -2.0, 0.0, 0.5, 3.0] + 1e-5 * rng.normal(size=200)
     risk, lams = rm.linear_risk(X, y, rm.Squared(), fit_intercept=True), np.geomspace(1, 1e-10, 10)
     results = rm.path(risk, rm.L1(), lams, tol=1e-6, atol=0.0)
-    ways = [SHARED in result.solver for result in results]
+    ways = [JOINT in result.solver for result in results]
     assert ways[0]
     assert not ways[-1]
     assert {result.status for result in results} == {"converged"}
@@ -139,7 +140,7 @@ def test_gaps_that_rounding_hides_are_proved_by_the_rows():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"solver": "lbfgs"}, {"max_seconds": 60.0}, {"loss": rm.Huber()}, {"sparse": True}],
+    [{"solver": "lbfgs"}, {"max_seconds": 60.0}, {"loss": rm.PowerHinge(p=1.5)}, {"sparse": True}],
     ids=repr,
 )
 def test_other_problems_take_passes_over_the_rows(settings):
@@ -148,7 +149,7 @@ def test_other_problems_take_passes_over_the_rows(settings):
     risk = Problem(loss, n=60, sparse=sparse).objective().risk
     results = rm.path(risk, rm.L2(), [1e-1, 1e-2], **settings)
     assert {result.status for result in results} == {"converged"}
-    assert not any(SHARED in result.solver for result in results)
+    assert not any(JOINT in result.solver for result in results)
 
 
 def test_wide_rows_take_passes():
@@ -159,10 +160,10 @@ def test_wide_rows_take_passes():
 
 def test_numbers_whose_squares_overflow_take_passes():
     X = np.array([[1e200], [-1e200], [2e200]])
-    objectives = [rm.Objective(rm.linear_risk(X, [1.0, 2.0, 3.0], rm.Squared()), rm.L1(), 1.0)]
+    objectives = [rm.Objective(rm.linear_risk(X, [1.0, 2.0, 3.0], rm.Squared()), rm.L1(), 1.0)] * 2
     limits = {"tol": 1e-3, "max_iter": 10, "max_seconds": np.inf, "atol": None}
     with np.errstate(all="ignore"):
-        assert gram_results.gram_results(objectives, rm.Auto(), limits) == [None]
+        assert list(joint_results(objectives, rm.Auto(), limits)) == [None, None]
 
 
 def test_a_callback_sees_each_lam_and_ends_the_path():
@@ -179,3 +180,74 @@ def test_a_callback_sees_each_lam_and_ends_the_path():
         obj = rm.Objective(risk, rm.L1(), lam)
         assert result.lower <= rm.minimize(obj, tol=1e-9).value <= result.value * (1 + 1e-9)
         assert obj.value(result.w) == pytest.approx(result.value, rel=1e-9)
+
+
+# ---------------------------------------------------------------- other smooth losses
+class WithoutRounding(SmoothRows):
+    """Rows whose bounds do not allow for rounding."""
+
+    rounding = 0.0
+
+
+def smooth_J(loss, X, y, c, w, b, terms):
+    """J in extended precision."""
+    X, y, c, w, terms = (np.asarray(a, np.longdouble) for a in (X, y, c, w, terms))
+    z = X @ w + np.longdouble(b)
+    if isinstance(loss, rm.Logistic):
+        losses = np.log1p(np.exp(-abs(z))) + np.maximum(-y * z, 0)
+    else:
+        r = abs(z - y)
+        losses = np.where(r <= 1, r * r / 2, r - np.longdouble(0.5))
+    return c @ losses + terms[0] @ abs(w) + terms[1] @ (w * w) / 2
+
+
+def wrong_bounds_of_smooth_losses(kind, seeds):
+    """How many bounds are wrong, how many gaps are proved, and how many there are."""
+    wrong, proved, count = 0, 0, 0
+    for seed in seeds:
+        X, y, c, _ = rows_of(seed)
+        c = np.maximum(c, 0.1) / np.maximum(c, 0.1).sum()
+        signs, numbers = np.where(y > np.median(y), 1.0, -1.0), (y - y.mean()) / (y.std() or 1.0)
+        for loss, labels in ((rm.Logistic(), signs), (rm.Huber(), numbers)):
+            reg = (rm.L1(), rm.Elastic(eps=0.5), rm.L2())[seed // 6 % 3]
+            risk = rm.linear_risk(X, labels, loss, sample_weight=c, fit_intercept=True)
+            top, b = rm.lam_max(risk, rm.L1()), risk.best_intercept(np.zeros(X.shape[1]))
+            terms = terms_of(reg, max(top, 1e-300) * np.geomspace(1, 1e-4, 5), X.shape[1])
+            rows = kind.of(risk.rows, loss, True)
+            paths = [list(newton_path(rows, terms, float(b), tol, 0.0)) for tol in (1e-3, 1e-6)]
+            for k in range(5):
+                values = [smooth_J(loss, X, labels, c, path[k].w, path[k].b, terms[k]) for path in paths]
+                for path, J_here, tol in zip(paths, values, (1e-3, 1e-6), strict=True):
+                    wrong += bool(path[k].value < J_here) + bool(path[k].lower > min(values))
+                    proved += bool(path[k].value - path[k].lower <= tol * path[k].value)
+                    count += 1
+    return wrong, proved / count
+
+
+def test_bounds_of_smooth_losses_hold_in_any_units():
+    wrong, proved = wrong_bounds_of_smooth_losses(SmoothRows, range(40))
+    assert wrong == 0
+    assert proved > 0.98
+    assert wrong_bounds_of_smooth_losses(WithoutRounding, range(40))[0] > 100
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("reg", REGS, ids=repr)
+@pytest.mark.parametrize(
+    "loss", [rm.Logistic(), rm.SquaredHinge(), rm.Huber(delta=0.3), rm.SmoothedHinge(mu=0.1)], ids=repr
+)
+def test_minima_of_smooth_losses_are_those_of_another_program(loss, reg, intercept):
+    settings = {"reg": reg, "intercept": intercept, "weighted": True, "n": 60}
+    lams = [1e-3, 0.3, 1e-2]
+    first = Problem(loss, **settings)
+    results = rm.path(first.objective().risk, reg, lams, tol=1e-6)
+    assert any(JOINT in result.solver for result in results)
+    for lam, result in zip(lams, results, strict=True):
+        problem = Problem(loss, lam=lam, **settings)
+        problem.check(result)
+        obj = problem.objective()
+        assert obj.lower(result.cut) == pytest.approx(result.lower, rel=1e-7, abs=1e-12)
+        assert obj.value(result.w) <= result.value
+        assert obj.risk.loss.value_grad(problem.X @ result.w + result.intercept, problem.y, obj.risk.rows.c)[
+            0
+        ] + lam * reg.value(result.w) == pytest.approx(result.value, rel=1e-9)

@@ -16,7 +16,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace, to_numpy
 from riskmin.core import Array, Iterate, NDArray, Result, Solver
 from riskmin.core.records import bounds_row
-from riskmin.driver.gram_results import gram_results
+from riskmin.driver.joint_runs import joint_results
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
 from riskmin.problem.linear_risk import linear_risk
@@ -231,12 +231,13 @@ def path(
     objectives = [Objective(risk, r, lam) for r, lam in zip(regs, strengths, strict=True)]
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
     order = sorted(range(len(strengths)), key=lambda k: -strengths[k])
-    at_once = gram_results([objectives[k] for k in order], get_solver(solver), limits)
+    joint = joint_results([objectives[k] for k in order], get_solver(solver), limits)
     hardest: PreconditionedProblem | None = None
     results: dict[int, Result] = {}
     runs: list[_FinishedRun] = []
-    for k, known in zip(order, at_once, strict=True):
+    for k in order:
         try:
+            known = next(joint)
             if known is not None and known.criterion:
                 runs.append(_FinishedRun(objectives[k], _reported(known, callback)))
             else:

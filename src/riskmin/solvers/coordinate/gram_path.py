@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from riskmin._numba import lazy_module
-from riskmin.core import NDArray
+from riskmin.core import Cut, NDArray
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check
 from riskmin.problem.second_moments import QuadraticRisk
 from riskmin.regularizers.base import Regularizer
@@ -21,6 +22,17 @@ PASSES_PER_FIT = 3
 """A fit that starts from its neighbor takes about so many passes over X."""
 MAX_COLUMNS = 3000
 """Form the matrices of at most this many columns, which bounds their memory."""
+
+
+class Minimum(NamedTuple):
+    """A minimizer of J for one penalty, with its bounds and the cut that proves the lower one."""
+
+    w: NDArray
+    b: float
+    value: float
+    """An upper bound of J(w, b)."""
+    lower: float
+    cut: Cut
 
 
 class GramPath(NamedTuple):
@@ -81,3 +93,11 @@ def gram_path(
     loops = kernels()
     slope *= out[:, loops.SCALE, None]
     return GramPath(W, out[:, loops.VALUE], out[:, loops.LOWER], slope, out[:, loops.OFFSET])
+
+
+def minima(path: GramPath, risk: QuadraticRisk) -> Iterator[Minimum]:
+    """The minimizers with their intercepts, whose rounding raises J."""
+    intercepts, raised = risk.intercepts(path.W)
+    bounds = (intercepts, path.value + raised, path.lower, path.offset)
+    for w, a, b, value, lower, offset in zip(path.W, path.slope, *(v.tolist() for v in bounds), strict=True):
+        yield Minimum(w, b, value, lower, Cut(a, offset))

@@ -1,29 +1,30 @@
-r"""All strengths of a regularizer by proximal Newton steps on Gram matrices: certified minimizers for smooth losses.
+r"""All strengths of a regularizer by proximal Newton steps: certified minimizers for smooth losses.
 
 About a point (w, b) with the slopes s and the curvatures h of the risk in the scores, the model of J is
 
 .. math:: s^\top u + \tfrac12 u^\top \mathrm{diag}(h)\, u + \lambda\,\Omega(v), \qquad u = X (v - w) + d,
 
-minimized over the intercept's step d by a Schur complement, and over v by the loops of `gram_path`. Curvatures
-are kept, from lam to lam, while each step takes most of the gap. The cut is that of the slopes, balanced to
-sum zero; it allows for the rounding of sums by the norms of the columns.
+minimized over the intercept's step d by a Schur complement, and over v by the loops of `gram_path`. The
+curvatures are kept, from lam to lam, while each step takes most of the gap. The cut is that of the slopes,
+balanced to sum zero; it allows for the rounding of sums by the norms of the columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.core import NDArray
+from riskmin.core import Cut, NDArray, Shard
 from riskmin.core.deadline import check
 from riskmin.losses.conjugate import Conjugate
 from riskmin.numerics.precision import EPSILON
 from riskmin.problem.certificate import balanced
-from riskmin.problem.second_moments import QuadraticRisk, SecondMoments
-from riskmin.solvers.coordinate.gram_path import GramPath, gram_path, kernels
+from riskmin.problem.second_moments import QuadraticRisk, SecondMoments, center_of
+from riskmin.solvers.coordinate.gram_path import Minimum, gram_path, kernels
 
 MAX_STEPS, MAX_HALVINGS = 50, 30
 """Steps and halvings of one until a lam is left to other solvers."""
@@ -69,7 +70,17 @@ class SmoothRows:
     y: NDArray
     c: NDArray
     loss: Any
-    has_intercept: bool
+    center: NDArray | None
+    """The numbers that were subtracted from the columns; None without an intercept."""
+
+    @classmethod
+    def of(cls, rows: Shard, loss: Any, has_intercept: bool) -> SmoothRows:
+        """The rows of positive weight, with their columns centered if there is an intercept."""
+        X: Any = rows.X
+        used = slice(None) if rows.c.all() else rows.c > 0
+        X, y, c = X.array[used], rows.y[used], rows.c[used]
+        center = center_of(X, y, has_intercept)[:-1]
+        return cls(X - center, y, c, loss, center if has_intercept else None)
 
     @cached_property
     def dual(self) -> Conjugate:
@@ -79,25 +90,26 @@ class SmoothRows:
     @cached_property
     def sizes(self) -> NDArray:
         """Norms of the columns: entry j of X' (c u) errs by at most rounding |u| sizes_j."""
-        return np.sqrt(np.einsum("ij,ij,i->j", self.X, self.X, self.c))
+        return np.asarray(np.sqrt(np.einsum("ij,ij,i->j", self.X, self.X, self.c)))
 
     @property
     def rounding(self) -> float:
         return sum(self.X.shape, start=20) * EPSILON
 
-    def at(self, w: NDArray, b: float, z: NDArray) -> Point:
-        """The point with the scores z = X w + b."""
+    def at(self, w: NDArray, b: float) -> Point:
+        """The point w with the intercept b of the centered columns."""
+        z = self.X @ w + b
         risk, slopes = self.loss.value_grad(z, self.y, self.c)
         u = slopes / self.c
         u = np.clip(u, self.dual.lower, self.dual.upper)
-        if self.has_intercept:
+        if self.center is not None:
             u = balanced(u, self.c, self.dual)
         grad = np.column_stack([slopes, self.c * u]).T @ self.X
         return Point(w, b, z, float(risk), slopes, grad, u)
 
     def excess(self, point: Point) -> float:
         """The derivative of the risk in the intercept; 0 if there is none."""
-        return float(point.slopes.sum()) if self.has_intercept else 0.0
+        return 0.0 if self.center is None else float(point.slopes.sum())
 
     def model(self, point: Point) -> Model:
         """The Hessian at a point."""
@@ -105,7 +117,7 @@ class SmoothRows:
         h = np.maximum(h, CURVATURE_FLOOR_SHARE * (float(h.sum()) or 1.0) * self.c)
         zeros = np.zeros(self.X.shape[1] + 1)
         M = SecondMoments.of_rows(self.X, zeros[:1].repeat(len(h)), h, zeros).M
-        means = M[0, 1:-1] / M[0, 0] if self.has_intercept else zeros[:-1]
+        means = zeros[:-1] if self.center is None else M[0, 1:-1] / M[0, 0]
         return Model(M[1:-1, 1:-1] - np.outer(means, M[0, 1:-1]), means, float(M[0, 0]))
 
     def value(self, point: Point, terms: NDArray) -> tuple[float, float]:
@@ -114,8 +126,8 @@ class SmoothRows:
         value = point.risk + float(terms[0] @ abs(w) + 0.5 * terms[1] @ (w * w))
         return value, self.rounding * (value + 2 * float(size) * (float(self.sizes @ abs(w)) + abs(point.b)))
 
-    def lower(self, point: Point, terms: NDArray) -> tuple[float, NDArray, float]:
-        """A lower bound of min J, and the slope and offset of the cut that proves it."""
+    def lower(self, point: Point, terms: NDArray) -> tuple[float, Cut]:
+        """A lower bound of min J, and the cut that proves it."""
         a, error = point.grad[1], self.rounding * float(np.sqrt(self.c @ point.u**2))
         t = kernels().largest_scale(a, error, self.sizes, terms)
         least, loss = kernels().least_over(t, a, error, self.sizes, terms)
@@ -124,48 +136,49 @@ class SmoothRows:
         size = abs(conjugates) + 2 * self.dual.cancelling(u)
         offset = -float(self.c @ conjugates) - self.rounding * float(self.c @ size)
         if not offset + least > 0:
-            return 0.0, np.zeros(len(a)), 0.0
-        return offset + least, t * a, offset - loss
+            return 0.0, Cut(np.zeros(len(a)), 0.0)
+        return offset + least, Cut(t * a, offset - loss)
+
+    def minimum(self, point: Point, value: float, lower: float, cut: Cut) -> Minimum:
+        """The point in the columns as they are, with a bound of J there."""
+        if self.center is None:
+            return Minimum(point.w, 0.0, value, lower, cut)
+        # the rounding of the intercept changes all scores
+        error = self.rounding * (abs(point.b) + float(abs(self.center) @ abs(point.w)))
+        raised = 2 * error * float(abs(point.slopes).sum())
+        return Minimum(point.w, point.b - float(self.center @ point.w), value + raised, lower, cut)
 
 
-def newton_path(
-    rows: SmoothRows, all_terms: NDArray, b: float, tol: float, atol: float
-) -> tuple[GramPath, NDArray, NDArray]:
-    """Minimize with each penalty in turn, the strongest first, from w = 0.
-
-    Returns the intercepts, too, and the sums of the absolute slopes in the scores.
+def newton_path(rows: SmoothRows, all_terms: NDArray, b: float, tol: float, atol: float) -> Iterator[Minimum]:
+    """Minimize with each penalty in turn, the strongest first, from w = 0 and the best intercept there.
 
     A gap that is not proved to be within the tolerances is returned as it is.
     """
-    k, p = len(all_terms), rows.X.shape[1]
-    w = np.clip(np.zeros(p), all_terms[0, 2], all_terms[0, 3])
-    point, model = rows.at(w, b, rows.X @ w + b), None
-    W, slopes = np.zeros((2, k, p))
-    B, pulls, values, lowers, offsets = np.zeros((5, k))
-    for i, terms in enumerate(all_terms):
+    w, model = np.clip(np.zeros(rows.X.shape[1]), *all_terms[0, 2:]), None
+    point = rows.at(w, b)
+    for terms in all_terms:
         last = np.inf
         for step in range(MAX_STEPS):
             check()
             value, error = rows.value(point, terms)
             goal = max(tol * value, atol)
-            lowers[i], slopes[i], offsets[i] = rows.lower(point, terms)
-            gap = value + error - lowers[i]
-            W[i], B[i], values[i] = point.w, point.b, value + error
-            pulls[i] = abs(point.slopes).sum()
+            lower, cut = rows.lower(point, terms)
+            gap = value + error - lower
+            minimum = rows.minimum(point, value + error, lower, cut)
             if model is None or (gap > goal and gap > KEPT_WHILE_GAP_FALLS_BY * last):
                 model = rows.model(point)
             last, shift = gap, rows.excess(point) / model.total
-            if gap <= goal and shift * shift * model.total <= INTERCEPT_SHARE * goal:
+            if gap > goal:
+                new = _step(rows, point, model, terms, value, MODEL_GAP_SHARE * gap * 0.5**step)
+                if new is None:
+                    break
+                point, full = new
+                model = model if full else None
+            elif shift * shift * model.total > INTERCEPT_SHARE * goal:
+                point = rows.at(point.w, point.b - shift)
+            else:
                 break
-            if gap <= goal:
-                point = rows.at(point.w, point.b - shift, point.z - shift)
-                continue
-            new = _step(rows, point, model, terms, value, MODEL_GAP_SHARE * gap * 0.5**step)
-            if new is None:
-                break
-            point, full = new
-            model = model if full else None
-    return GramPath(W, values, lowers, slopes, offsets), B, pulls
+        yield minimum
 
 
 def _step(
@@ -185,9 +198,9 @@ def _step(
         return float(terms[0] @ abs(v) + 0.5 * terms[1] @ (v * v))
 
     predicted = float(point.grad[0] @ d) + excess * shift + penalty(w + d) - penalty(w)
-    change, t = rows.X @ d + shift, 1.0
+    t = 1.0
     for _ in range(MAX_HALVINGS):
-        new = rows.at(w + t * d, point.b + t * shift, point.z + t * change)
+        new = rows.at(w + t * d, point.b + t * shift)
         decrease = value - new.risk - penalty(new.w)
         if decrease >= -SUFFICIENT_DECREASE * t * predicted - 4 * EPSILON * value:
             return new, t == 1.0
