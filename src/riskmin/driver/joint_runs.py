@@ -24,7 +24,7 @@ from riskmin.solvers import Auto, CoordinateDescent
 from riskmin.solvers.coordinate.gram_path import Minimum, gram_path, minima, pays, terms_of
 from riskmin.solvers.coordinate.newton_path import SmoothRows, newton_path
 
-MAX_SMOOTH_ENTRIES = 2**19
+MAX_SMOOTH_ENTRIES = 2**18
 """Entries of X up to which a joint run of smooth losses and regularizers takes less than runs by Newton's
 method: these make more calls, and fewer passes."""
 
@@ -91,7 +91,7 @@ def _minima(obj: Objective, lams: NDArray, limits: Limits) -> tuple[float, Itera
         if not (np.isfinite(quadratic.G).all() and math.isfinite(quadratic.R0)):
             return None
         atol = limits.absolute(quadratic.R0)
-        return atol, minima(gram_path(quadratic, terms, limits.tol, atol), quadratic)
+        return atol, minima(gram_path(quadratic, terms, limits.tol, atol), quadratic, terms)
     small = X.size <= (MAX_SMOOTH_ENTRIES if obj.reg.smooth else LIMITS.copy_max_entries)
     if not small or risk.loss.conjugate(rows.y) is None:
         return None

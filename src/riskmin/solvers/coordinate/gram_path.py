@@ -95,9 +95,17 @@ def gram_path(
     return GramPath(W, out[:, loops.VALUE], out[:, loops.LOWER], slope, out[:, loops.OFFSET])
 
 
-def minima(path: GramPath, risk: QuadraticRisk) -> Iterator[Minimum]:
+def minima(path: GramPath, risk: QuadraticRisk, terms: NDArray) -> Iterator[Minimum]:
     """The minimizers with their intercepts, whose rounding raises J."""
-    intercepts, raised = risk.intercepts(path.W)
-    bounds = (intercepts, path.value + raised, path.lower, path.offset)
-    for w, a, b, value, lower, offset in zip(path.W, path.slope, *(v.tolist() for v in bounds), strict=True):
+    W, (intercepts, raised) = path.W, risk.intercepts(path.W)
+    values = path.value + raised
+    # none is worse than w = 0, where the bounds allow it
+    b, raised_at_zero = risk.intercepts(np.zeros_like(W[:1]))
+    at_zero = risk.R0 + risk.rounding * risk.size_y**2 + raised_at_zero[0]
+    worse = (values > at_zero) & (terms[:, 2] <= 0).all(axis=1) & (terms[:, 3] >= 0).all(axis=1)
+    if worse.any():
+        W = np.where(worse[:, None], 0.0, W)
+        intercepts, values = np.where(worse, b, intercepts), np.where(worse, at_zero, values)
+    bounds = (intercepts, values, path.lower, path.offset)
+    for w, a, b, value, lower, offset in zip(W, path.slope, *(v.tolist() for v in bounds), strict=True):
         yield Minimum(w, b, value, lower, Cut(a, offset))

@@ -155,16 +155,18 @@ def newton_path(rows: SmoothRows, all_terms: NDArray, b: float, tol: float, atol
     A gap that is not proved to be within the tolerances is returned as it is.
     """
     w, model = np.clip(np.zeros(rows.X.shape[1]), *all_terms[0, 2:]), None
-    point = rows.at(w, b)
+    start = point = rows.at(w, b)
     for terms in all_terms:
-        last = np.inf
+        last, first = np.inf, sum(rows.value(start, terms))
         for step in range(MAX_STEPS):
             check()
             value, error = rows.value(point, terms)
             goal = max(tol * value, atol)
             lower, cut = rows.lower(point, terms)
             gap = value + error - lower
-            minimum = rows.minimum(point, value + error, lower, cut)
+            # no result is worse than the start
+            reported, at = min((value + error, 1), (first, 0))
+            minimum = rows.minimum((start, point)[at], reported, lower, cut)
             if model is None or (gap > goal and gap > KEPT_WHILE_GAP_FALLS_BY * last):
                 model = rows.model(point)
             last, shift = gap, rows.excess(point) / model.total
@@ -174,10 +176,13 @@ def newton_path(rows: SmoothRows, all_terms: NDArray, b: float, tol: float, atol
                     break
                 point, full = new
                 model = model if full else None
-            elif shift * shift * model.total > INTERCEPT_SHARE * goal:
-                point = rows.at(point.w, point.b - shift)
-            else:
+                continue
+            if shift * shift * model.total <= INTERCEPT_SHARE * goal:
                 break
+            moved = rows.at(point.w, point.b - shift)
+            if not moved.risk < point.risk:
+                break
+            point = moved
         yield minimum
 
 
