@@ -109,6 +109,11 @@ def no(*_: Any, **__: Any) -> bool:
     return False
 
 
+def no_results(objectives: Any, solver: Any, limits: Any) -> Iterator[None]:
+    """None for each lam: every one is a run of its own."""
+    return iter([None] * len(objectives))
+
+
 def no_hessian_product(X: Any, d: Any, h: Any) -> None:
     """None: the callers take two products."""
 
@@ -193,6 +198,14 @@ SWITCHES = {
     ),
     "L1: larger Gram matrices after slow models": Switch(
         (Patch(CD + "columns:SparseColumns", "SLOW_GRAM_MAX_CYCLES", 18),), L1, sparse=True
+    ),
+    # ------------------------------------------------------------ paths and cross-validation
+    "path: joint runs": Switch(
+        (
+            Patch("driver.path", "joint_results", no_results),
+            Patch("estimators._common.fold_moments:FoldMoments", "of", NONE),
+        ),
+        ("lasso path", "elastic path", "ridge path"),
     ),
     # ------------------------------------------------------------ interior points, bundles, other forms
     "interior point, L1": Switch((Patch(FACTS, "interior_point", False),), (*NONSMOOTH_L1, *L1)),

@@ -18,14 +18,13 @@ from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.cv_search import LabeledRows, SearchResult, search_alphas, search_left_out
 from riskmin.estimators._common.fit import (
     check_number,
-    decision_scores_of_validated,
     normalize_weights,
     resolve_loss,
 )
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
 from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.range_search import search_range
-from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
+from riskmin.estimators._common.scoring import default_score, measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
 from riskmin.estimators.scikit_learn import check_is_fitted
@@ -146,19 +145,10 @@ class _AlphaSearch:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
         scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))
         if scoring is None:
-            return _default_score if measure is None else measure.scorer
+            return default_score if measure is None else measure.scorer
         if isinstance(scoring, str):
             scoring = measure_by_name(scoring, template.task).scorer
         return check_scoring(template, scoring=scoring)
-
-
-def _default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
-    # a model at an offset has a `score` of its own
-    if model.task != "classification" or y.ndim > 1 or "score" in vars(model):
-        return float(model.score(X, y, sample_weight))
-    # the accuracy, as `score` computes it, but without checks of X and y, which take longer than a small fit
-    predicted = model._labels_of_scores(decision_scores_of_validated(model, X))
-    return float(np.average(predicted == y, weights=sample_weight))
 
 
 def _alpha_grid(model: Any) -> NDArray | int:

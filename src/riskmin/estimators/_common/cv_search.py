@@ -18,6 +18,7 @@ from riskmin.core import NDArray, Result
 from riskmin.driver.path import lam_grid, path
 from riskmin.driver.run import Callback
 from riskmin.estimators._common.fit import build_objective, build_risk, resolve_loss, resolve_regularizer
+from riskmin.estimators._common.fold_moments import FoldMoments
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.offset import at_row_offset
 from riskmin.estimators._common.outputs import joint_loss
@@ -127,9 +128,14 @@ def search_alphas(
     folds = list(splits)
     tasks, finished = template._fit_tasks if tasks is None else tasks, count(1)
 
+    moments = None if fold_callback else FoldMoments.of(template, data, folds, alphas, scorer)
+
     def score(k: int, fold: tuple[Any, Any]) -> tuple[list[float], int]:
-        name = f"fold {k} of {len(folds)}"
-        result = _score_fold(template, data, fold, alphas, scorer, name, fold_callback)
+        name, scores = f"fold {k} of {len(folds)}", None if moments is None else moments.scores(k - 1)
+        if scores is None:
+            result = _score_fold(template, data, fold, alphas, scorer, name, fold_callback)
+        else:
+            result = scores, 0
         tasks.advance(next(finished) / (len(folds) + 1))
         return result
 

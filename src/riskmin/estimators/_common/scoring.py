@@ -15,6 +15,7 @@ from riskmin import metrics
 from riskmin.core import NDArray
 from riskmin.core.messages import unknown_name
 from riskmin.core.registry import parse_settings
+from riskmin.estimators._common.fit import decision_scores_of_validated
 from riskmin.losses import (
     LOSSES,
     ExpectedRankUtility,
@@ -86,6 +87,16 @@ def get_scorer(name: str) -> Any:
             )
         return sklearn_metrics.get_scorer(name)
     return measure.scorer
+
+
+def default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
+    """Return the estimator's `score`: the accuracy, or R^2."""
+    # a model at an offset has a `score` of its own
+    if model.task != "classification" or y.ndim > 1 or "score" in vars(model):
+        return float(model.score(X, y, sample_weight))
+    # the accuracy, as `score` computes it, but without checks of X and y, which take longer than a small fit
+    predicted = model._labels_of_scores(decision_scores_of_validated(model, X))
+    return float(np.average(predicted == y, weights=sample_weight))
 
 
 _SCORERS_ELSEWHERE = {
