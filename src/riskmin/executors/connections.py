@@ -54,7 +54,7 @@ def answer(
 
 
 class WorkerConnection(ABC):
-    """This process's end of the connection to a worker."""
+    """The end of the connection to a worker that is in this process."""
 
     def __init__(self, conn: Connection) -> None:
         self.conn = conn
@@ -87,10 +87,12 @@ class WorkerConnection(ABC):
                 LIMIT_POLL_SECONDS
             ):  # interrupts are raised in this wait, never within a message
                 check()
-            message: bytes = self.conn.recv_bytes()
+            return self._receive_bytes()
         except (EOFError, OSError):
             self.raise_lost()
-        return message
+
+    def _receive_bytes(self) -> bytes:
+        return self.conn.recv_bytes()
 
 
 def raise_first(replies: list[tuple[bool, Any]]) -> None:
