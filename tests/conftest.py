@@ -13,8 +13,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import spark_session  # noqa: E402 # found by that path
-
 # A shell starts background jobs with SIGINT ignored, `nohup` ignores SIGHUP, and children inherit both:
 # tests of interruption would wait forever.
 if os.name == "posix" and threading.current_thread() is threading.main_thread():
@@ -25,7 +23,16 @@ if os.name == "posix" and threading.current_thread() is threading.main_thread():
             signal.signal(number, default)
 
 
-SLOW = ("owners/", "faults/", "executors/test_dask", "executors/test_mpi", "executors/test_spark", "spark/test_frames", "project/", "test_docs.py")
+SLOW = (
+    "owners/",
+    "faults/",
+    "executors/test_dask",
+    "executors/test_mpi",
+    "executors/test_spark",
+    "spark/test_frames",
+    "project/",
+    "test_docs.py",
+)
 """Tests of processes, clusters, benchmarks and pages, all of which `make test-slow` runs."""
 
 
@@ -75,5 +82,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark():
     """A Spark session with two worker processes of one core, for all tests of this process."""
-    with spark_session.started() as session:
+    from spark_session import started
+
+    with started() as session:
         yield session

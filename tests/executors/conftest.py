@@ -32,7 +32,11 @@ def client(forks):
 
 
 slow = pytest.mark.slow
-REMOTE = [pytest.param("processes", marks=slow), pytest.param("dask", marks=slow), pytest.param("spark", marks=slow)]
+REMOTE = [
+    pytest.param("processes", marks=slow),
+    pytest.param("dask", marks=slow),
+    pytest.param("spark", marks=slow),
+]
 KINDS = ["serial", "threads", *REMOTE]
 
 

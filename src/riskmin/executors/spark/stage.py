@@ -22,7 +22,6 @@ from riskmin.core.messages import one_line
 from riskmin.executors.connections import WorkerConnection, raise_first, seconds_left
 from riskmin.executors.spark.task import Hello, TaskProgram, accept
 
-
 NO_ROWS = "the DataFrame has no rows: check its filters"
 
 
