@@ -114,7 +114,10 @@ def kill(pid):
 
 @pytest.mark.parametrize("what", ["task", "executor"])
 def test_a_killed_worker_is_replaced_during_a_fit(spark, table, what):
-    """The Python process of a task, or the whole worker of Spark; the result has the same bits."""
+    """The Python process of a task, or the whole worker of Spark; a later fit has the same bits.
+
+    That of the fit itself depends on the step at which lost scores were computed again.
+    """
     loaded = load_frame(spark.read.parquet(table[1]), features=["a", "b", "c"], label="label")
     y = np.where(loaded.y == "yes", 1.0, -1.0)
     try:
@@ -128,8 +131,9 @@ def test_a_killed_worker_is_replaced_during_a_fit(spark, table, what):
         timer.join()
         while J.risk.executor.map(pids)[0] == before[0]:  # Spark notices, and ends the other task
             pass
-        assert result.status == "converged"
-        assert result.w.tobytes() == undisturbed.w.tobytes()
+        assert result.status == undisturbed.status == "converged"
+        assert result.lower <= undisturbed.value
+        assert undisturbed.lower <= result.value
         again = rm.minimize(J, rm.Bundle(), tol=TOL)
         assert again.w.tobytes() == undisturbed.w.tobytes()
         assert victim not in J.risk.executor.map(pids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.core import NDArray
 from riskmin.executors.spark.executor import SparkExecutor
-from riskmin.spark.frames import load_frame, row_reader
+from riskmin.spark.frames import load_frame, quoted, row_reader
 
 
 class SparkEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -90,6 +90,7 @@ class SparkEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] #
         column : str
             The name of the new column.
         """
+        import pyarrow as pa
         from pyspark.sql import functions
 
         check_is_fitted(self)
@@ -97,16 +98,15 @@ class SparkEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] #
         model, kind = self.estimator_, self._result_type(method)
 
         def predict(batches: Any) -> Any:
-            import pyarrow as pa
-
             for columns in batches:
-                given = columns if isinstance(columns, tuple) else (columns,)
-                batch = pa.RecordBatch.from_arrays(list(given), names=list(reader.features))
+                batch = pa.RecordBatch.from_arrays(list(columns), names=list(reader.features))
                 values = getattr(model, method)(reader.block("the DataFrame", batch))
                 yield pa.array(values.tolist() if values.ndim > 1 else values)
 
-        apply = functions.arrow_udf(predict, kind, functions.ArrowUDFType.SCALAR_ITER)
-        return frame.withColumn(column, apply(*(functions.col(f"`{name}`") for name in reader.features)))
+        # Spark chooses the kind of function by its types
+        predict.__annotations__ = {"batches": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
+        columns = [functions.col(quoted(name)) for name in reader.features]
+        return frame.withColumn(column, functions.arrow_udf(predict, kind)(*columns))
 
     def _result_type(self, method: str) -> str:
         """Return the type of the predictions of one row, in Spark's words."""

@@ -76,8 +76,8 @@ def load_frame(
     executor = SparkExecutor(frame.sparkSession) if executor is None else executor
     reader = row_reader(frame, features, label, weight, qid)
     n_tasks = executor.n_tasks
-    selected = frame.select(*(_quoted(name) for name in reader.columns))
-    divided = selected.repartition(n_tasks, *([] if qid is None else [_quoted(qid)]))
+    selected = frame.select(*(quoted(name) for name in reader.columns))
+    divided = selected.repartition(n_tasks, *([] if qid is None else [quoted(qid)]))
     stage = executor.start(divided, reader)
     summaries: list[TaskSummary] = [stage.summaries.pop(k) for k in range(stage.n_tasks)]
     parts = [part for part in partitions_of(stage, summaries) if part.shape[0]]
@@ -118,6 +118,6 @@ def row_reader(
     return RowReader(names, vector, label, weight, qid, np.dtype(np.float32 if single else np.float64))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """Return the name of a column as Spark reads it where dots separate fields."""
     return "`" + name.replace("`", "``") + "`"

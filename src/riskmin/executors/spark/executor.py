@@ -37,7 +37,7 @@ class SparkExecutor(Backend):
     host : str, optional
         The name or address by which the workers reach this process; by default that of Spark's driver.
     patience : float
-        Seconds to wait for all tasks to start.
+        Seconds to wait for all tasks to start; what they read may take any time.
 
     Examples
     --------

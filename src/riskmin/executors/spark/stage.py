@@ -98,7 +98,7 @@ class BarrierStage:
     host : str
         The name or address of this machine by which the workers reach it.
     patience : float
-        Seconds to wait for all tasks to start.
+        Seconds to wait while no task of the job runs; what the tasks read may take any time.
     frame : DataFrame, optional
         The rows, which are divided among the tasks.
     read : callable, optional
@@ -123,7 +123,7 @@ class BarrierStage:
         self._shared = _Shared(socket.create_server((bound, 0), backlog=max(n_tasks, 128)))
         port = self._shared.listener.getsockname()[1]
         self._program = TaskProgram((host, port), self._shared.token, read)
-        self._tag = f"riskmin-{secrets.token_hex(8)}"
+        self._group = f"riskmin-{secrets.token_hex(8)}"
         self._job, self._complete = 0, False
         self.generation = 0
         """Number of times that all tasks were there: groups of shards of an earlier time are lost."""
@@ -151,7 +151,9 @@ class BarrierStage:
                 event = self._shared.events.get(timeout=LIMIT_POLL_SECONDS)
             except Empty:
                 if time.monotonic() - start > self.patience:
-                    self._give_up()
+                    if not self._is_running():
+                        self._give_up()
+                    start = time.monotonic()
                 continue
             if not isinstance(event, _JobEnd):
                 self._add(*event)
@@ -168,8 +170,15 @@ class BarrierStage:
 
     def _start_job(self) -> None:
         self._job += 1
-        job = self._job, self._tag, self.spark, self.frame, self._program, self._shared.events
+        job = self._job, self._group, self.spark, self.frame, self._program, self._shared.events
         threading.Thread(target=_run_job, args=job, daemon=True).start()
+
+    def _is_running(self) -> bool:
+        """Whether Spark runs tasks of the job."""
+        tracker = self.spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return any(stage is not None and stage.numActiveTasks for stage in stages)
 
     def _add(self, conn: Any, hello: Hello) -> None:
         """Add a task that connected; one of an earlier attempt is replaced."""
@@ -221,7 +230,7 @@ class BarrierStage:
         """Cancel the job and raise an error."""
         self.close()
         with contextlib.suppress(Exception):  # Spark itself may be gone
-            self.spark.interruptTag(self._tag)
+            self.spark.sparkContext.cancelJobGroup(self._group)
         raise error
 
     # ------------------------------------------------------------ calls
@@ -265,12 +274,12 @@ def _greet(shared: _Shared, opened: socket.socket) -> None:
 
 
 def _run_job(
-    number: int, tag: str, spark: Any, frame: Any, program: TaskProgram, events: SimpleQueue[Any]
+    number: int, group: str, spark: Any, frame: Any, program: TaskProgram, events: SimpleQueue[Any]
 ) -> None:
     """Run the job, and report its end."""
     error = None
     try:
-        spark.addTag(tag)
+        spark.sparkContext.setJobGroup(group, "riskmin: the tasks that hold the rows")
         frame.mapInArrow(program, "nothing long", barrier=True).collect()
     except Exception as caught:
         error = caught
