@@ -49,6 +49,7 @@ MENUS = {
         "ranking",
         "tagging",
         "large-data",
+        "spark",
         "gpu",
         "extend",
     ],

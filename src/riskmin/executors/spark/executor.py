@@ -59,6 +59,11 @@ class SparkExecutor(Backend):
     ) -> None:
         if spark is not None and not hasattr(spark, "createDataFrame"):
             raise TypeError(f"spark={spark!r:.60} is no session of Spark: give a pyspark.sql.SparkSession")
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise TypeError(
+                "SparkExecutor needs the session of Spark's driver, not one of Spark Connect: run the "
+                "program where the driver is, or save the DataFrame as Parquet and use riskmin.data.convert"
+            )
         if n_workers is not None and not is_whole_number(n_workers, at_least=1):
             raise ValueError(
                 f"n_workers={n_workers!r}: give a whole number >= 1, or None for one per core of the cluster"
