@@ -74,9 +74,9 @@ def region_rows(name: str, loss: str, X: Any, y: Any) -> Iterator[str]:
         seconds, region = cpu(lambda m=model: optimum_region(m, X, y))
         ends = region.decision_interval(X)
         z = model.decision_function(X) if loss == "logistic" else model.predict(X)
-        inside = float(np.mean(region.predict_certain(X)[1])) if loss == "logistic" else np.nan
+        certain = f"{100 * np.mean(region.predict_certain(X)[1]):.1f} %" if loss == "logistic" else "-"
         width, error = float(np.max(np.ptp(ends, axis=1))), float(np.max(np.abs(z - ends.mean(axis=1))))
-        shares = f"{100 * np.mean(region.nonzero):.0f} %", f"{100 * inside:.1f} %"
+        shares = f"{100 * np.mean(region.nonzero):.0f} %", certain
         size = f"{X.shape[0]} x {X.shape[1]}"
         yield row([name, size, f"{tol:g}", region.standard_errors, error, width, *shares, fit, seconds])
 

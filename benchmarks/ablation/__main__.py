@@ -26,7 +26,7 @@ from benchmarks.harness.machine import set_threads
 set_threads(1)  # before NumPy is imported
 
 import riskmin as rm  # noqa: E402
-from benchmarks.ablation.problems import Fit, of_sets, of_shapes, of_tables  # noqa: E402
+from benchmarks.ablation.problems import Fit, of_paths, of_sets, of_shapes, of_tables  # noqa: E402
 from benchmarks.ablation.switches import SWITCHES, Switch, counted_calls, switched_off  # noqa: E402
 from benchmarks.auto import CPU, run_to_proof  # noqa: E402
 from benchmarks.harness.script import print_head, script_parser  # noqa: E402
@@ -48,6 +48,11 @@ class Run(NamedTuple):
 def run(fit: Fit, limit: float) -> Run:
     X, y = fit.read()
     start = CPU.read()
+    if fit.n_lams > 1:
+        risk = rm.linear_risk(X, y, fit.loss, executor=rm.Serial, fit_intercept=fit.intercept)
+        results = rm.path(risk, fit.reg, rm.lam_grid(risk, fit.reg, fit.n_lams), tol=fit.tol)
+        proved = all(one.status == "converged" for one in results)
+        return Run(CPU.read() - start, proved, results[-1].w.tobytes())
     try:
         result = run_to_proof(X, y, fit, fit.strength(X, y), "auto", fit.tol, limit, CPU)
     except Exception as error:
@@ -65,9 +70,9 @@ def selects_others(fit: Fit, switch: Switch) -> bool:
     X, y = fit.read()
     risk = rm.linear_risk(X, y, fit.loss, executor=rm.Serial, fit_intercept=fit.intercept)
     obj = rm.Objective(risk, fit.reg, fit.strength(X, y))
-    before = repr(rm.Auto().with_fallbacks(obj, fit.tol)[0])
+    before = repr(rm.Auto().portfolio(obj, fit.tol)[0].every)
     with switched_off(switch):
-        return repr(rm.Auto().with_fallbacks(obj, fit.tol)[0]) != before
+        return repr(rm.Auto().portfolio(obj, fit.tol)[0].every) != before
 
 
 class Ablation:
@@ -159,6 +164,7 @@ def main() -> None:
         list(of_tables(args.tables, args.seed)),
         list(of_sets(folders, args.seed)),
         list(of_shapes(folders)),
+        list(of_paths()),
     ]
     ablation = Ablation(
         in_turn(*(sorted(one, key=lambda fit: fit.order(args.seed)) for one in sources)), args

@@ -47,6 +47,8 @@ class Fit:
     strength: Callable[[Any, Any], float]
     intercept: bool
     tol: float
+    n_lams: int = 1
+    """Of a path, the number of lam."""
 
     @property
     def name(self) -> str:
@@ -201,3 +203,13 @@ def of_shapes(folders: tuple[Path, ...]) -> Iterator[Fit]:
             for place, lam in enumerate(task.lams):
                 for intercept in (False, True) if _takes_intercept(task) else (False,):
                     yield from _fits(f"{name}, {lam:g}", read, task, lam, TOLS[place % 2], intercept)
+
+
+def of_paths() -> Iterator[Fit]:
+    """Paths of squared errors: few and many lam on the shapes with numbers, correlated columns and words."""
+    for n, p, n_lams in ((300, 10, 13), (300, 10, 100), (5000, 40, 13), (5000, 40, 100), (500, 200, 100)):
+        read = cache(partial(correlated, n, p, "numbers"))
+        for task, reg in (("lasso path", rm.L1()), ("elastic path", rm.Elastic()), ("ridge path", rm.L2())):
+            for tol in TOLS:
+                name = f"synthetic dense {n} x {p}, numbers, {n_lams} lam"
+                yield Fit(name, task, read, rm.Squared(), reg, lambda X, y: LAM, True, tol, n_lams)

@@ -109,6 +109,11 @@ def no(*_: Any, **__: Any) -> bool:
     return False
 
 
+def no_results(objectives: Any, solver: Any, limits: Any) -> Iterator[None]:
+    """None for each lam: every one is a run of its own."""
+    return iter([None] * len(objectives))
+
+
 def no_hessian_product(X: Any, d: Any, h: Any) -> None:
     """None: the callers take two products."""
 
@@ -129,9 +134,9 @@ def rule(part: str, *tasks: str, sparse: bool | None = None) -> Switch:
 
 def fallback(part: str, *tasks: str) -> Switch:
     """`Auto` without a rule for the solvers that continue."""
-    rules = tuple(one for one in auto.FALLBACK_RULES if part not in one.problem)
-    assert rules != auto.FALLBACK_RULES, part
-    return Switch((Patch("solvers.auto", "FALLBACK_RULES", rules),), tasks, selects=True)
+    rules = tuple(one for one in auto.LATER_RULES if part not in one.problem)
+    assert rules != auto.LATER_RULES, part
+    return Switch((Patch("solvers.auto", "LATER_RULES", rules),), tasks, selects=True)
 
 
 NEWTON, CD = "solvers.newton.", "solvers.coordinate."
@@ -194,6 +199,14 @@ SWITCHES = {
     "L1: larger Gram matrices after slow models": Switch(
         (Patch(CD + "columns:SparseColumns", "SLOW_GRAM_MAX_CYCLES", 18),), L1, sparse=True
     ),
+    # ------------------------------------------------------------ paths and cross-validation
+    "path: joint runs": Switch(
+        (
+            Patch("driver.path", "joint_results", no_results),
+            Patch("estimators._common.fold_moments:FoldMoments", "of", NONE),
+        ),
+        ("lasso path", "elastic path", "ridge path"),
+    ),
     # ------------------------------------------------------------ interior points, bundles, other forms
     "interior point, L1": Switch((Patch(FACTS, "interior_point", False),), (*NONSMOOTH_L1, *L1)),
     "interior point, several outputs": Switch(
@@ -212,10 +225,10 @@ SWITCHES = {
     ),
     # ------------------------------------------------------------ Auto
     "Auto: dual, then Newton": Switch(
-        (Patch("solvers.switching:_SwitchingProgress", "should_switch", no),), (*NONSMOOTH, "squared_hinge")
+        (Patch("solvers.newton.newton:Newton", "passes_per_digit", NONE),), (*NONSMOOTH, "squared_hinge")
     ),
     "Auto: fallbacks": Switch(
-        (Patch("solvers.fallback:_TurnMonitor", "is_too_slow", no),),
+        (Patch("solvers.portfolio:_Turn", "is_too_slow", no),),
         (*SMOOTH, *NONSMOOTH, *CLASSES, *L1, *LISTS),
     ),
     "Auto: preconditioning": Switch(

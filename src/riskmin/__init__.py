@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.arrays.partitioned import InMemoryPartition as InMemoryPartition
     from riskmin.arrays.partitioned import PartitionedMatrix as PartitionedMatrix
     from riskmin.certificates.multipliers import Multipliers as Multipliers
+    from riskmin.certificates.proof import Proof as Proof
     from riskmin.core import Cut as Cut
     from riskmin.core import Evaluation as Evaluation
     from riskmin.core import Iterate as Iterate
@@ -46,6 +47,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.executors import Threads as Threads
     from riskmin.executors.dask.executor import DaskExecutor as DaskExecutor
     from riskmin.executors.mpi.executor import Spmd as Spmd
+    from riskmin.executors.spark.executor import SparkExecutor as SparkExecutor
     from riskmin.linear_maps.linear import MultiOutput as MultiOutput
     from riskmin.linear_maps.linear import SingleOutput as SingleOutput
     from riskmin.linear_maps.tree import Tree as Tree
@@ -86,6 +88,7 @@ _NAMES_OF_MODULE = {
     "riskmin.arrays.namespace": "namespace",
     "riskmin.arrays.partitioned": "InMemoryPartition PartitionedMatrix",
     "riskmin.certificates.multipliers": "Multipliers",
+    "riskmin.certificates.proof": "Proof",
     "riskmin.core": "Cut Evaluation Iterate Result Shard",
     "riskmin.core.persist": "FileError",
     "riskmin.data": "DataError load_data",
@@ -98,6 +101,7 @@ _NAMES_OF_MODULE = {
     "riskmin.executors": "Backend Executor Processes Serial Threads",
     "riskmin.executors.dask.executor": "DaskExecutor",
     "riskmin.executors.mpi.executor": "Spmd",
+    "riskmin.executors.spark.executor": "SparkExecutor",
     "riskmin.linear_maps.linear": "MultiOutput SingleOutput",
     "riskmin.linear_maps.tree": "Tree",
     "riskmin.losses": "LOSSES get_loss register_loss",
@@ -114,7 +118,7 @@ _NAMES_OF_MODULE = {
     "riskmin.report.displays": "AlphaSearchDisplay ChunkConfusionDisplay CoefficientDisplay NdcgDisplay "
     "PathDisplay ThresholdDisplay",
     "riskmin.report.progress": "Progress",
-    "riskmin.solvers": "Fallback SOLVERS SeparableForm Switching WorkingSet get_solver register_solver",
+    "riskmin.solvers": "Portfolio SOLVERS SeparableForm WorkingSet get_solver register_solver",
     "riskmin.solvers.reference.online": "online",
     "riskmin.testing": "check_executor check_loss check_regularizer check_solver",
 }
@@ -129,7 +133,7 @@ _REGISTRIES = {
     "riskmin.solvers": "SOLVERS",
 }
 """The registries whose classes are public, too."""
-_ROOMS = frozenset({"metrics", *(module.split(".")[1] for module in _NAMES_OF_MODULE)})
+_ROOMS = frozenset({"metrics", "spark", *(module.split(".")[1] for module in _NAMES_OF_MODULE)})
 """The subpackages, which are attributes without an import of their own, too."""
 
 

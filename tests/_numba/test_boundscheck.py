@@ -76,6 +76,9 @@ def columns():
     for A in (X, sp.csr_array(X), sp.csc_array(X), wide):
         for loss in ("squared", "logistic", "squared_hinge"):
             solve(linear_risk(A, Y, loss, fit_intercept=True), L1(), "coordinate_descent")
+    for A in (X, X[:1, :1]):
+        for reg in (L1(), L2(), Elastic()):
+            riskmin.path(linear_risk(A, Y[: len(A)], "squared", fit_intercept=True), reg, [1.0, 1e-3, 1e-6])
 
 
 def classes():

@@ -10,8 +10,11 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
+    KFold,
     LeaveOneGroupOut,
     LeaveOneOut,
+    ShuffleSplit,
+    TimeSeriesSplit,
     cross_val_predict,
 )
 from sklearn.pipeline import Pipeline
@@ -65,6 +68,68 @@ def test_the_default_grid_starts_where_weights_are_zero():
     for share in (1.001, 0.9):
         model = rm.LinearRegressor("huber", alpha=share * top, regularizer="l1", tol=1e-6).fit(X, BOTH)
         assert model.coef_.any() == (share < 1)
+
+
+# ---------------------------------------------------------------- squared errors by second moments
+SPLITTERS = {
+    "contiguous": KFold(4),
+    "shuffled": KFold(3, shuffle=True, random_state=0),
+    "overlapping": ShuffleSplit(3, random_state=0),
+    "growing": TimeSeriesSplit(3),
+    "drawn with repetition": [(np.arange(N // 2).repeat(2), np.arange(N // 2, N))],
+}
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"regularizer": "l1"},
+        {"regularizer": rm.Elastic(eps=0.3), "positive": True},
+        {"regularizer": rm.L1(weights=np.arange(1.0, X.shape[1] + 1)), "fit_intercept": False},
+        {"regularizer": "l2", "standardize": True},
+    ],
+    ids=str,
+)
+def test_scores_of_squared_errors_are_those_of_single_fits(splitter, params):
+    """Whatever the rows that folds share: each score is that of a model fitted to the training rows alone."""
+    cv, alphas = SPLITTERS[splitter], [1e-3, 1e-1, 1e-2]
+    rows, scoring = X * np.geomspace(1e-3, 1e3, X.shape[1]) + 5.0, "neg_mean_squared_error"
+    search = rm.LinearRegressorCV(alphas=alphas, cv=cv, scoring=scoring, tol=1e-5, **params).fit(rows, Z)
+    single = GridSearchCV(rm.LinearRegressor(tol=1e-9, **params), {"alpha": alphas}, cv=cv, scoring=scoring)
+    single.fit(rows, Z)
+    splits = [single.cv_results_[f"split{k}_test_score"] for k in range(len(search.scores_))]
+    np.testing.assert_allclose(search.scores_, splits, rtol=1e-4, atol=1e-9)
+    assert search.alpha_ == single.best_params_["alpha"]
+
+
+def test_training_rows_of_a_nearly_exact_fit_are_read():
+    """Second moments lose the digits of such residuals, so that they prove no gap."""
+    y = X @ np.arange(1.0, X.shape[1] + 1) + 1e-7 * Z
+    params = {"alphas": [1e-2, 1e-13], "cv": 3, "scoring": "neg_mean_squared_error"}
+    search = rm.LinearRegressorCV(regularizer="l1", **params).fit(X, y)
+    single = [
+        [-np.mean((y[test] - model.fit(X[train], y[train]).predict(X[test])) ** 2) for model in models]
+        for train, test in KFold(3).split(X)
+        for models in [[rm.LinearRegressor(alpha=a, regularizer="l1", tol=1e-6) for a in (1e-2, 1e-13)]]
+    ]
+    np.testing.assert_allclose(search.scores_, single, rtol=1e-2)
+    assert search.n_not_converged_ == 0
+
+
+def test_weighted_scores_of_squared_errors():
+    for scoring in (None, "neg_mean_squared_error", "r2"):
+        search = rm.LinearRegressorCV(regularizer="l1", alphas=[1e-1, 1e-3], cv=KFold(3), scoring=scoring)
+        scores = search.fit(X, Z, sample_weight=WEIGHT).scores_
+        for k, (train, test) in enumerate(KFold(3).split(X)):
+            for j, alpha in enumerate([1e-1, 1e-3]):
+                model = rm.LinearRegressor(alpha=alpha, regularizer="l1", tol=1e-9)
+                z = model.fit(X[train], Z[train], WEIGHT[train]).predict(X[test])
+                if scoring == "neg_mean_squared_error":
+                    expected = -np.average((Z[test] - z) ** 2, weights=WEIGHT[test])
+                else:
+                    expected = r2_score(Z[test], z, sample_weight=WEIGHT[test])
+                assert scores[k, j] == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_ties_choose_the_largest_alpha():

@@ -16,6 +16,7 @@ import numpy as np
 from riskmin.arrays.namespace import namespace, to_numpy
 from riskmin.core import Array, Iterate, NDArray, Result, Solver
 from riskmin.core.records import bounds_row
+from riskmin.driver.joint_runs import joint_results
 from riskmin.driver.loop import minimize, minimize_preconditioned, precondition
 from riskmin.driver.run import Callback
 from riskmin.problem.linear_risk import linear_risk
@@ -161,16 +162,16 @@ class _WarmStartedSolver(Solver):
 class _FinishedRun:
     """A finished run: its problem, solver, result, and the state that the next run may start from."""
 
-    problem: PreconditionedProblem
-    solver: Any
+    original: Objective
     result: Result
-    state: dict[str, Array] | None
+    problem: PreconditionedProblem | None = None
+    solver: Any = None
+    state: dict[str, Array] | None = None
 
     @property
     def risk(self) -> float:
         """R at the best point."""
-        obj = self.problem.original
-        return self.result.value - obj.lam * obj.reg.value(self.result.w)
+        return self.result.value - self.original.lam * self.original.reg.value(self.result.w)
 
 
 def path(
@@ -250,15 +251,23 @@ def path(
     objectives = [Objective(risk, r, lam) for r, lam in zip(regs, strengths, strict=True)]
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
     order = sorted(range(len(strengths)), key=lambda k: -strengths[k])
-    # states are passed from run to run, so all runs use the preconditioner of the smallest lam
-    hardest = precondition(objectives[order[-1]]) if order else None
+    joint = joint_results([objectives[k] for k in order], get_solver(solver), limits)
+    hardest: PreconditionedProblem | None = None
     results: dict[int, Result] = {}
     runs: list[_FinishedRun] = []
     for k in order:
         try:
-            assert hardest is not None
-            problem = hardest.with_objective(replace(objectives[k], count=CallCounter()))
-            runs.append(_run(problem, solver, runs[-1] if runs else None, callback, limits))
+            known = next(joint)
+            if known is not None and known.criterion:
+                runs.append(_FinishedRun(objectives[k], _reported(known, callback)))
+            else:
+                # states are passed from run to run, so all runs use the preconditioner of the smallest lam
+                hardest = precondition(objectives[order[-1]]) if hardest is None else hardest
+                problem = hardest.with_objective(replace(objectives[k], count=CallCounter()))
+                last = runs[-1] if runs else None
+                if known is not None:  # rounding hides the gap: start from there with the rows
+                    last = _FinishedRun(objectives[k], known)
+                runs.append(_run(problem, solver, last, callback, limits))
         except KeyboardInterrupt:
             if not runs:
                 raise
@@ -287,7 +296,7 @@ def _path_within(
         return _run(problem, solver, previous, callback, limits)
 
     def between(upper: _FinishedRun, lower: _FinishedRun) -> list[_FinishedRun]:
-        at, top = lower.problem.original.lam, upper.problem.original.lam
+        at, top = lower.original.lam, upper.original.lam
         value = upper.risk + at * obj.reg.value(upper.result.w)
         stopped = upper.result.status == "interrupted" or lower.result.status == "interrupted"
         if stopped or value - lower.result.lower <= eps * value or top <= at * LEAST_RATIO:
@@ -311,7 +320,7 @@ def _run(
     solver: Any = get_solver(given)
     obj, reason = problem.original, ""
     if isinstance(solver, Auto):
-        solver, reason = solver.with_fallbacks(problem.obj, limits["tol"])
+        solver, reason = solver.portfolio(problem.obj, limits["tol"])
     final: Iterate | None = None
 
     def record(iterate: Iterate, row: dict[str, float]) -> Any:
@@ -324,13 +333,20 @@ def _run(
     if previous is not None:
         w0 = _project_to_domain(obj.reg, previous.result.w)
         # a state is valid only for the same solver with the same settings
-        if previous.state is not None and solver == previous.solver:
+        if previous.state is not None and previous.problem is not None and solver == previous.solver:
             start = _WarmStartedSolver(solver, previous.state, previous.problem.obj)
     result = minimize_preconditioned(problem, start, w0, limits, record)
     state = final.state() if final is not None and final.state is not None else None
-    return _FinishedRun(
-        problem, solver, replace(result, solver=describe_solver(solver, reason, result.trace)), state
-    )
+    result = replace(result, solver=describe_solver(solver, reason, result.trace))
+    return _FinishedRun(obj, result, problem, solver, state)
+
+
+def _reported(result: Result, callback: Callback | None) -> Result:
+    """Call the callback with a finished result; if it ends the path, the result says so."""
+    row = result.trace[-1]
+    if callback is not None and callback(Iterate(result.w, result.value, result.cut), row):
+        return replace(result, status="interrupted")
+    return result
 
 
 def _project_to_domain(reg: Regularizer, w: Array) -> Array:

@@ -52,6 +52,10 @@ class Limits:
         if not self.max_seconds >= 0:
             raise ValueError(f"max_seconds must be >= 0, not {self.max_seconds}")
 
+    def absolute(self, risk_at_zero: float) -> float:
+        """The absolute tolerance: `atol`, or its default."""
+        return self.DEFAULT_ATOL_RATIO * self.tol * risk_at_zero if self.atol is None else self.atol
+
 
 @dataclass
 class RunState:

@@ -19,13 +19,13 @@ from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.cv_search import LabeledRows, SearchResult, search_alphas, search_left_out
 from riskmin.estimators._common.fit import (
     check_number,
-    decision_scores_of_validated,
     normalize_weights,
     resolve_loss,
 )
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.range_search import search_range
-from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
+from riskmin.estimators._common.scoring import default_score, measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
 from riskmin.estimators.scikit_learn import check_is_fitted
@@ -75,10 +75,14 @@ class _AlphaSearch:
             **{k: v for k, v in params.items() if k not in self._search_params}, alpha=alpha
         )
 
-    def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
+    def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any, offset: Any) -> None:
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
-        data, tasks = LabeledRows(X, y, weight), self._fit_tasks  # type: ignore[attr-defined]
+        offset = row_offset(offset, len(y))
+        if offset is not None and (self.alpha_range is not None or self.cv == "loo"):
+            raise ValueError("offset is not for alpha_range and cv='loo': give a grid and a number of folds")
+        data = LabeledRows(X, y, weight, offset=offset)
+        tasks = self._fit_tasks  # type: ignore[attr-defined]
         if self.alpha_range is not None:
             self._search_range(template, data, groups)
         else:
@@ -88,7 +92,7 @@ class _AlphaSearch:
             self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         best = self._with_alpha(self.alpha_)
         best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
-        self.best_estimator_ = best.fit(X, y, sample_weight)
+        self.best_estimator_ = best.fit(X, y, sample_weight, offset=offset)
         del best._fit_tasks
         # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
@@ -142,18 +146,10 @@ class _AlphaSearch:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
         scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))
         if scoring is None:
-            return _default_score if measure is None else measure.scorer
+            return default_score if measure is None else measure.scorer
         if isinstance(scoring, str):
             scoring = measure_by_name(scoring, template.task).scorer
         return check_scoring(template, scoring=scoring)
-
-
-def _default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
-    if model.task != "classification" or y.ndim > 1:
-        return float(model.score(X, y, sample_weight))
-    # the accuracy, as `score` computes it, but without checks of X and y, which take longer than a small fit
-    predicted = model._labels_of_scores(decision_scores_of_validated(model, X))
-    return float(np.average(predicted == y, weights=sample_weight))
 
 
 def _alpha_grid(model: Any) -> NDArray | int:
@@ -173,7 +169,7 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
             f"{n_failed} of {total} fits of the folds of {type(model).__name__} did not reach "
             f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the smallest of alphas"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warnings.warn(message, ConvergenceWarning, stacklevel=6)
 
 
 @estimator
@@ -239,7 +235,9 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
 
     loss: Any = field(default="hinge", kw_only=False)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearClassifierCV:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, offset: Any = None
+    ) -> LinearClassifierCV:
         """Choose alpha and fit all rows.
 
         Parameters
@@ -248,6 +246,8 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
             As in `LinearClassifier.fit`. Scores are weighted, too, if the scorer takes weights.
         groups : (n,) array, optional
             For splitters that keep groups together, and cv="loo".
+        offset : (n,) array, optional
+            As in `LinearClassifier.fit`; any scorer sees predictions at the offset of its rows.
 
         Returns
         -------
@@ -258,7 +258,7 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
         # report invalid labels before the first fold
         self._encode_labels(y, normalize_weights(sample_weight, len(y)), loss)
-        self._search(X, y, sample_weight, groups)
+        self._search(X, y, sample_weight, groups, offset)
         return self
 
 
@@ -295,9 +295,11 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     loss: Any = field(default="squared", kw_only=False)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, offset: Any = None
+    ) -> LinearRegressorCV:
         """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
         resolve_loss(self)
         X, y = validate_regression_data(self, X, y, partial(validate_local_rows, **VALIDATION_OPTIONS))
-        self._search(X, y, sample_weight, groups)
+        self._search(X, y, sample_weight, groups, offset)
         return self

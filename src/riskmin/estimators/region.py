@@ -11,15 +11,16 @@ import numpy as np
 from riskmin.certificates.ball import Ball, ball_of_multipliers
 from riskmin.certificates.curvature import SingularHessian
 from riskmin.certificates.multipliers import best_multipliers
-from riskmin.certificates.region import Ellipsoid, RowProblem, ellipsoid
+from riskmin.certificates.region import CenteredRows, Ellipsoid, RowProblem, ellipsoid
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import fitted_regularizer
 from riskmin.estimators._common.input import validate_rows
 from riskmin.estimators._common.training_rows import training_rows
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators.gpu_rows import dense_weights
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import coefficient_covariance
+from riskmin.numerics.precision import sum_rounding
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 
@@ -105,7 +106,8 @@ class OptimumRegion:
     def _multipliers(self) -> tuple[NDArray, NDArray]:
         """The ends of the multipliers of the rows: slopes of the loss, which increase with the scores."""
         loss, (_, y, c) = self.model._fitted_loss(), self.at
-        ends = self.region.scores(self.rows)
+        offset = self.region.problem.offset if isinstance(self.region, Ellipsoid) else 0.0
+        ends = (z + offset for z in self.region.scores(self.rows))
         with np.errstate(over="ignore"):
             lower, upper = (np.asarray(loss.value_grad(z, y, np.ones(len(c)))[1]) for z in ends)
         return lower, upper
@@ -129,7 +131,7 @@ class OptimumRegion:
     @property
     def distances(self) -> NDArray:
         intercept = [self.model._risk_intercept()] if self.model.fit_intercept else []
-        coef = np.concatenate([intercept, np.ravel(on_host(self.model.coef_))])
+        coef = np.concatenate([intercept, np.ravel(dense_weights(self.model))])
         lower, upper = self.intervals.T
         return np.asarray(np.maximum(coef - lower, upper - coef))
 
@@ -139,7 +141,9 @@ class OptimumRegion:
         return float(np.max(self.distances / np.sqrt(np.diag(found.matrix))))
 
 
-def optimum_region(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> OptimumRegion:
+def optimum_region(
+    model: Any, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+) -> OptimumRegion:
     r"""A region that certainly holds the exact optimum of the problem that a linear model was fitted to.
 
     A fit ends near the optimum, within `tol`. The region says what is proved about the optimum itself:
@@ -161,8 +165,8 @@ def optimum_region(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> 
         A fitted model of one score per row; or a search, whose best model is taken.
     X, y
         The training data, as given to `fit`, in this process.
-    sample_weight : (n,) array, optional
-        As given to `fit`.
+    sample_weight, offset : (n,) arrays, optional
+        As given to `fit`. Intervals of scores are those at the offset zero.
 
     Returns
     -------
@@ -185,30 +189,39 @@ def optimum_region(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> 
             "optimum_region takes a linear model of one score per row: LinearClassifier of two classes, or "
             "LinearRegressor of one column"
         )
-    rows, at, counts = training_rows(model, X, y, sample_weight)
+    rows, at, counts = training_rows(model, X, y, sample_weight, offset)
     return region_of_rows(model, rows, at, counts)
 
 
 def region_of_rows(model: Any, rows: Any, at: RiskArguments, counts: NDArray) -> OptimumRegion:
     """The region of a model with the rows, labels and weights that it was fitted to."""
-    loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
+    loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
     b = model._risk_intercept() if model.fit_intercept else 0.0
     if not loss.separable:
         raise ValueError(f"{model.loss} is no sum over rows: regions need such a loss")
     reg, lam, intercept = fitted_regularizer(model), float(model.alpha), bool(model.fit_intercept)
+    plain = CenteredRows(rows, np.zeros(len(w)))
+    offset = at.scores - plain.times(np.append(b, w))
+    size = plain.absolute().times(np.abs(np.append(b, w))) + np.abs(at.scores)
+    if np.all(np.abs(offset) <= sum_rounding(len(w)) * size):
+        offset = np.zeros(len(offset))
     if np.isfinite(loss.self_concordance):
         try:
-            problem = RowProblem.of(rows, at.labels, at.weights, loss, reg, lam, intercept)
+            problem = RowProblem.of(
+                rows, at.labels, at.weights, loss, reg, lam, intercept=intercept, offset=offset
+            )
             return OptimumRegion(model, ellipsoid(problem, w, b), rows, at, counts)
         except SingularHessian:
             if not lam:
                 raise
+    if offset.any():
+        raise ValueError(f"regions of {model.loss} are for rows without an offset")
     return OptimumRegion(model, ball_of_multipliers(*gap_point(model, rows, at)), rows, at, counts)
 
 
 def gap_point(model: Any, rows: Any, at: RiskArguments) -> tuple[Objective, Any, NDArray, float, NDArray]:
     """The objective of a model, its rows, its weights and intercept, and multipliers that prove its gap."""
-    loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
+    loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
     intercept, reg = bool(model.fit_intercept), fitted_regularizer(model)
     risk = linear_risk(rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept)
     obj = Objective(risk, reg, float(model.alpha))

@@ -18,6 +18,7 @@ from riskmin.core import NDArray
 from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, select_rows
 from riskmin.estimators._common.training_rows import training_rows
+from riskmin.estimators.gpu_rows import dense_weights
 from riskmin.estimators.region import gap_point, region_of_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
 
@@ -210,10 +211,14 @@ def _from_all_rows(
     if not np.isfinite(loss.self_concordance):
         return _from_ball(model, rows, at, blocks, sample_weight, found)
     try:
-        problem = RowProblem.of(rows, at.labels, at.weights, loss, reg, lam, bool(model.fit_intercept))
+        intercept = bool(model.fit_intercept)
+        problem = RowProblem.of(rows, at.labels, at.weights, loss, reg, lam, intercept=intercept)
         if problem.kinked.any():
             return found
-        w, b = np.ravel(model.coef_).astype(float), model._risk_intercept() if model.fit_intercept else 0.0
+        w, b = (
+            np.ravel(dense_weights(model)).astype(float),
+            model._risk_intercept() if model.fit_intercept else 0.0,
+        )
         region = ellipsoid(problem, *ellipsoid(problem, w, b).point)  # with the Hessian at the optimum itself
     except (SingularHessian, ValueError):
         return found

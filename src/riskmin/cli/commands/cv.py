@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from riskmin.cli.completion import complete_metrics
+from riskmin.cli.constraints import constrain
 from riskmin.cli.inputs import (
     DATA_TYPE,
     PATH_TYPE,
@@ -115,6 +116,8 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
     reading = partial(load_for_fit, quiet=quiet or as_json)
     table = command_clock(given["max_seconds"]).call(reading, data, search, given)
+    graded = search.model if isinstance(search, GradedLamSearch) else search
+    constrain(graded, given["linear_constraints"], table)
     TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
     with suppress_warnings(), StatusLine(quiet or as_json) as status:
         search._fold_callback = _fold_callback(status, given)

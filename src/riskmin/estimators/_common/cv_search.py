@@ -18,7 +18,9 @@ from riskmin.core import NDArray, Result
 from riskmin.driver.path import lam_grid, path
 from riskmin.driver.run import Callback
 from riskmin.estimators._common.fit import build_objective, build_risk, resolve_loss, resolve_regularizer
+from riskmin.estimators._common.fold_moments import FoldMoments
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.offset import at_row_offset
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.estimators.removal import model_of_scores
@@ -39,6 +41,7 @@ class LabeledRows(NamedTuple):
     y: NDArray
     weight: NDArray | None = None
     qid: NDArray | None = None
+    offset: NDArray | None = None
 
     def subset(self, rows: Any) -> LabeledRows:
         """Return some of the rows, without those of weight zero."""
@@ -46,8 +49,8 @@ class LabeledRows(NamedTuple):
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
-        weight, qid = (None if values is None else values[rows] for values in self[2:])
-        return LabeledRows(self.X[rows], self.y[rows], weight, qid)
+        beside = (None if values is None else values[rows] for values in self[2:])
+        return LabeledRows(self.X[rows], self.y[rows], *beside)
 
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
@@ -125,9 +128,14 @@ def search_alphas(
     folds = list(splits)
     tasks, finished = template._fit_tasks if tasks is None else tasks, count(1)
 
+    moments = None if fold_callback else FoldMoments.of(template, data, folds, alphas, scorer)
+
     def score(k: int, fold: tuple[Any, Any]) -> tuple[list[float], int]:
-        name = f"fold {k} of {len(folds)}"
-        result = _score_fold(template, data, fold, alphas, scorer, name, fold_callback)
+        name, scores = f"fold {k} of {len(folds)}", None if moments is None else moments.scores(k - 1)
+        if scores is None:
+            result = _score_fold(template, data, fold, alphas, scorer, name, fold_callback)
+        else:
+            result = scores, 0
         tasks.advance(next(finished) / (len(folds) + 1))
         return result
 
@@ -194,6 +202,7 @@ def fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
     encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
+    encoded = encoded._replace(offset=rows.offset)
     risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=rows.qid)
     scaling = column_scaling(template, risk, encoded.weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
@@ -251,7 +260,7 @@ def _score_alphas(
             model._set_fitted(w, b, train.X, rows._replace(labels=train.y))
         # the scorer sees a fitted estimator, as in scikit-learn; its rows are checked already
         with config_context(assume_finite=True):
-            scores.append(float(scorer(model, test.X, test.y, **extra)))
+            scores.append(float(scorer(at_row_offset(model, test.offset), test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 

@@ -14,7 +14,7 @@ from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.fit import resolve_regularizer
 from riskmin.estimators._common.training_rows import training_rows
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.region import region_of_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
@@ -166,7 +166,14 @@ class SummaryMixin:
     """The method `summary` of linear estimators of rows."""
 
     def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95, covariance: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        level: float = 0.95,
+        covariance: str | None = None,
     ) -> CoefficientSummary:
         r"""Return the coefficients with standard errors, z values and confidence intervals.
 
@@ -190,6 +197,8 @@ class SummaryMixin:
             The training data, as given to `fit`, in this process.
         sample_weight : (n,) array, optional
             As given to `fit`. A weight counts: a row of weight 2 is two observations.
+        offset : (n,) array, optional
+            As given to `fit`.
         level : float
             The level of the confidence intervals, in (0, 1).
         covariance : None, "hessian" or "sandwich"
@@ -226,14 +235,14 @@ class SummaryMixin:
         if covariance not in (None, "hessian", "sandwich"):
             raise ValueError(f"covariance={covariance!r}: give 'hessian', 'sandwich' or None")
         check_is_fitted(self)
-        return summarize(self, X, y, sample_weight, level, covariance)
+        return summarize(self, X, y, sample_weight, offset, level, covariance)
 
 
 def summarize(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: float, covariance: str | None
+    model: Any, X: Any, y: Any, sample_weight: Any, offset: Any, level: float, covariance: str | None
 ) -> CoefficientSummary:
     """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
-    rows, at, counts = training_rows(model, X, y, sample_weight)
+    rows, at, counts = training_rows(model, X, y, sample_weight, offset)
     names, coef = _coefficients(model)
     loss = model._fitted_loss()
     heading = _heading(model, counts)
@@ -283,7 +292,7 @@ def _proved_intervals(model: Any, rows: Any, at: Any, counts: NDArray, coef: NDA
 
 def _coefficients(model: Any) -> tuple[list[str], NDArray]:
     """Return names and values of the coefficients; of several classes, less those of the first class."""
-    coef, names = on_host(model.coef_), _feature_names(model)
+    coef, names = dense_weights(model), _feature_names(model)
     if not model._fitted_loss().multi_output:
         b = [model._risk_intercept()] if model.fit_intercept else []
         return ["intercept"] * len(b) + names, np.concatenate([b, np.ravel(coef)])
