@@ -26,6 +26,7 @@ PROBLEMS = {
     "hinge": rows_of(rm.Hinge(), lam=0.1),
     "hinge, intercept": rows_of(rm.Hinge(), lam=0.1, fit_intercept=True),
     "logistic, intercept": rows_of(rm.Logistic(), fit_intercept=True),
+    "logistic, offset": rows_of(rm.Logistic(), fit_intercept=True, offset=np.linspace(-1.0, 1.0, N)),
     "L1": rows_of(rm.Logistic(), rm.L1()),
     "softmax, intercepts": rows_of(rm.Softmax(), fit_intercept=True),
     "ROC area": rows_of(rm.RocArea(), lam=0.1),

@@ -21,17 +21,21 @@ from riskmin import (
     ChainMaxMargin,
     EpsilonInsensitive,
     ExpectedRankUtility,
+    Expectile,
     Exponential,
     FBeta,
+    Gamma,
     HierarchicalHinge,
     HierarchicalSoftmax,
     Hinge,
     Huber,
+    HuberScale,
     Logistic,
     Mrr,
     MulticlassHinge,
     MultivariateSquared,
     Ndcg,
+    NegativeBinomial,
     Novelty,
     Objective,
     Ordinal,
@@ -46,6 +50,7 @@ from riskmin import (
     Squared,
     SquaredHinge,
     Tree,
+    Tweedie,
     as_matrix,
     linear_risk,
 )
@@ -65,6 +70,11 @@ ALL_LOSSES = [
     EpsilonInsensitive(epsilon=0.0, power=3.0),
     Huber(delta=0.05),
     Huber(delta=10.0),
+    Expectile(level=0.95),
+    Tweedie(power=1.05),
+    Tweedie(power=1.95),
+    NegativeBinomial(dispersion=0.01),
+    NegativeBinomial(dispersion=30.0),
 ]
 """Every registered separable loss with a single score per row, and some with extreme parameters."""
 
@@ -94,6 +104,7 @@ TREE_LOSSES = [
 LIST_LOSSES = [
     *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},
     FBeta(beta=3.0),
+    HuberScale(epsilon=1.1),
     PrecisionAtK(k=1),
     PrecisionAtK(k=6),
     RecallAtK(k=3),
@@ -132,6 +143,10 @@ TRACED_LOSSES = [
     EpsilonInsensitive(0.2, power=2.5),
     Huber(0.7),
     Poisson(),
+    Expectile(0.8),
+    Gamma(),
+    Tweedie(1.3),
+    NegativeBinomial(0.5),
     Hinge().smoothed(0.3),
     EpsilonInsensitive().smoothed(0.2),
 ]
@@ -244,8 +259,9 @@ def labels(loss, z, rng):
         return y
     if loss.multi_output_targets:
         return np.outer(z, [1.0, -1.0, 0.3]) + 0.5 * rng.standard_normal((len(z), K))
-    if isinstance(loss, Poisson):
-        return np.append(1.0, rng.poisson(np.exp(np.clip(0.7 * z[1:], -5, 3)))).astype(float)
+    if loss.log_link:  # amounts, of which some losses take zeros
+        y = np.append(1.0, rng.poisson(np.exp(np.clip(0.7 * z[1:], -5, 3)))).astype(float)
+        return y + 0.5 * isinstance(loss, Gamma)
     return z + 0.5 * rng.standard_normal(len(z))
 
 

@@ -20,12 +20,15 @@ from riskmin import (
     EpsilonInsensitive,
     Equality,
     ExpectedRankUtility,
+    Expectile,
     Exponential,
     FBeta,
+    Gamma,
     GroupLasso,
     HierarchicalSoftmax,
     Hinge,
     Huber,
+    HuberScale,
     LinearConstraints,
     Logistic,
     Mrr,
@@ -33,6 +36,7 @@ from riskmin import (
     MulticlassSquaredHinge,
     MultivariateSquared,
     Ndcg,
+    NegativeBinomial,
     Novelty,
     Nu,
     Ordinal,
@@ -41,6 +45,7 @@ from riskmin import (
     PowerHinge,
     Prbep,
     PrecisionAtK,
+    Probit,
     QNorm,
     Quadratic,
     Quantile,
@@ -50,6 +55,7 @@ from riskmin import (
     Softmax,
     Squared,
     SquaredHinge,
+    Tweedie,
 )
 
 
@@ -79,8 +85,28 @@ def losses(loss, z, y):
         Quantile: lambda: cp.maximum(-loss.level * r, (1 - loss.level) * r),
         EpsilonInsensitive: lambda: _power(cp.pos(cp.abs(r) - loss.epsilon), loss.power),
         Huber: lambda: cp.huber(r, loss.delta) / 2,
-        Poisson: lambda: cp.exp(z) - cp.multiply(y, z) + y * np.log(np.where(y > 0, y, 1.0)) - y,
+        Expectile: lambda: loss.level * cp.square(cp.pos(-r)) + (1 - loss.level) * cp.square(cp.pos(r)),
+        Poisson: lambda: cp.exp(z) - cp.multiply(y, z) + _xlogx(y) - y,
+        Gamma: lambda: cp.multiply(y, cp.exp(-z)) + z - np.log(y) - 1,
+        Tweedie: lambda: _tweedie(loss.power, z, y),
+        NegativeBinomial: lambda: _negative_binomial(1 / loss.dispersion, z, y),
     }[type(loss)]()
+
+
+def _xlogx(y):
+    return y * np.log(np.where(y > 0, y, 1.0))
+
+
+def _tweedie(p, z, y):
+    """Half the deviance, by the powers of the mean exp(z)."""
+    falling, rising = cp.exp((1 - p) * z), cp.exp((2 - p) * z)
+    return cp.multiply(y, falling) / (p - 1) + rising / (2 - p) - y ** (2 - p) / ((p - 1) * (2 - p))
+
+
+def _negative_binomial(r, z, y):
+    """The logarithm of the likelihood at the mean y, less that at the mean exp(z)."""
+    t, best = z - np.log(r), _xlogx(y) + r * np.log(r) - (y + r) * np.log(y + r)
+    return best + cp.multiply(y + r, cp.logistic(t)) - cp.multiply(y, t)
 
 
 def _weights_of_pairs(loss, y, c):
@@ -187,6 +213,10 @@ def risk(loss, z, y, c, queries=None):
     if isinstance(loss, Nu):
         threshold = cp.Variable(nonneg=True)
         return loss.nu * threshold + c @ cp.pos(losses(loss.loss, z, y) - threshold)
+    if isinstance(loss, HuberScale):  # H(t) is min_u (t - u)^2 + 2 epsilon |u|; s + q^2 / s >= 2 q
+        outlying = cp.Variable(len(y))
+        inside = cp.norm(cp.multiply(np.sqrt(c), z - y - outlying))
+        return 2 * np.sqrt(np.sum(c)) * inside + 2 * loss.epsilon * (c @ cp.abs(outlying))
     if isinstance(loss, FBeta | Prbep | PrecisionAtK):
         if len(y) <= 10:
             slopes, deltas = labellings(loss, y)
@@ -350,6 +380,8 @@ def value(loss, reg, X, y, weights, lam, w, queries=None, lengths=None):
 
 def optimum(loss, reg, X, y, weights, lam, intercept, queries=None, lengths=None):
     """The minimum of lam Omega(w) + R(w), to 1e-8 or better. NaN if the solver fails or is inaccurate."""
+    if isinstance(loss, Probit):
+        return np.nan  # no cone has it; statsmodels has
     n = len(X) if lengths is None else len(lengths)
     c = np.full(n, 1 / n) if weights is None else weights / weights.sum()
     problem = program(loss, reg, X, y, c, lam, intercept, queries, lengths)

@@ -125,7 +125,7 @@ def test_columns_of_numbers_are_found_by_name(suffix, tmp_path, run):
     assert run("predict", model, paths["unlabeled"]) == expected
     assert run("evaluate", model, paths["wide"], "--json") == run("evaluate", model, paths["train"], "--json")
     assert run("certify", model, paths["wide"], "-q")[0] == 0
-    message = "there is no column 'a', which the model was fitted on; the columns are price, b, flag"
+    message = "there is no column 'a' (which the model was fitted on); the columns are price, b, flag"
     check_sentence(run("predict", model, paths["narrow"]), message)
     check_sentence(run("evaluate", model, paths["unlabeled"]), "there is no column 'price'")
     assert run("predict", model, paths["boolean"]) == expected
@@ -226,3 +226,39 @@ def test_weights_of_an_evaluation_are_checked(tmp_path, run):
     # a model of numbers takes the weights of a table, too, and leaves them out of the features
     numbers.write_text("w,b,a,y\n0,2,1,0\n1,1,3,1\n2,2,2,0\n")
     assert json.loads(run("evaluate", tmp_path / "m", numbers, "--weight", "w", "--json")[1])["accuracy"] == 1
+
+
+def test_counts_with_an_exposure(tmp_path, run):
+    """An exposure is the offset of its logarithm; predictions take that of their rows from its column."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((200, 2)), columns=["a", "b"])
+    frame["years"] = rng.uniform(0.5, 4.0, 200)
+    frame["log"] = np.log(frame.years)
+    frame["events"] = rng.poisson(frame.years * np.exp(0.3 * frame.a))
+    path, fit = tmp_path / "d.csv", ("--target", "events", "--loss", "poisson", "--tol", 1e-9)
+    frame.to_csv(path, index=False)
+    frame.to_parquet(tmp_path / "d.parquet")
+    found = {}
+    for name, more in {"exposure": ("years", "--drop", "log"), "offset": ("log", "--drop", "years")}.items():
+        model = tmp_path / name
+        code, out, _ = run("fit", tmp_path / "d.parquet", *fit, f"--{name}", *more, "-o", model)
+        assert (code, f"{name} from {more[0]}" in out) == (0, True)
+        found[name] = np.array(run("predict", model, path)[1].split(), float)
+        code, out, _ = run("certify", model, path, "--json", "--quiet")
+        assert (code, json.loads(out)["verdict"]) == (0, "certified")
+    np.testing.assert_allclose(found["exposure"], found["offset"], rtol=1e-6)
+    fitted = load_model(tmp_path / "exposure")
+    np.testing.assert_allclose(found["exposure"], fitted.predict(frame[["a", "b"]], offset=frame.log))
+    again = np.array(run("predict", tmp_path / "exposure", path, "--offset", "log")[1].split(), float)
+    np.testing.assert_allclose(again, found["exposure"], rtol=1e-12)
+    out = json.loads(run("evaluate", tmp_path / "exposure", path, "--json")[1])
+    assert out["MAE"] == pytest.approx(np.abs(frame.events - found["exposure"]).mean())
+    assert out["mean loss"] == pytest.approx(fitted.objective_, rel=1e-3)
+    code, _, err = run("cv", path, *fit[:-2], "--exposure", "years", "--drop", "log", "-o", tmp_path / "cv")
+    assert (code, err) == (0, "")
+    frame.drop(columns="years").to_csv(tmp_path / "without.csv", index=False)
+    check_sentence(run("predict", tmp_path / "exposure", tmp_path / "without.csv"), "no column 'years'")
+    frame.assign(years=0.0).to_csv(tmp_path / "zero.csv", index=False)
+    check_sentence(run("predict", tmp_path / "exposure", tmp_path / "zero.csv"), "line 2", "no logarithm")
+    both = "--offset", "log", "--exposure", "years", "-o", tmp_path / "m"
+    check_sentence(run("fit", path, *fit, *both), "give one of the two")

@@ -239,7 +239,7 @@ def test_new_rows_that_do_not_fit_are_refused(tmp_path):
 def test_unsound_preparations_are_refused():
     sound = {"kind": "category", "name": "c", "levels": ["u", "v"], "rare": []}
     sound |= {"missing": False, "accepts_missing": True}
-    roles = {"target": "y", "qid": None, "weight": None, "has_names": True}
+    roles = {"target": "y", "qid": None, "weight": None, "offset": None, "exposure": None, "has_names": True}
     assert TablePreparation.from_dict(roles | {"columns": [sound]}, 2).feature_names == ["c=u", "c=v"]
     for columns, n_features in [
         ([sound], 3),

@@ -76,6 +76,7 @@ WEIGHTED, TUBE = {"sample_weight": WEIGHT}, rm.Nu(rm.Absolute(), 0.3)
 CASES = {
     "hinge": Case(rm.LinearClassifier(alpha=1e-2), HIGH, {}, (rm.Hinge(), SIGNS)),
     "logistic": Case(rm.LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED, (rm.Logistic(), SIGNS)),
+    "offset": Case(rm.LinearClassifier("logistic", alpha=1e-2), HIGH, WEIGHTED | {"offset": -Z}),
     "classes": Case(rm.LinearClassifier("logistic", alpha=1e-2), KINDS, {}, (rm.Softmax(), NUMBERS)),
     "hinge of classes": Case(
         rm.LinearClassifier(alpha=0.2), KINDS, WEIGHTED, (rm.MulticlassHinge(), NUMBERS)

@@ -124,7 +124,8 @@ def test_weights_are_repetitions(name):
     again = np.repeat(np.arange(N), case.more["sample_weight"].astype(int))
     weighted = case.fit(tol=1e-8)
     repeated = clone(case.model).set_params(tol=1e-8)
-    repeated.fit(X[again], None if case.y is None else case.y[again])
+    beside = {name: value[again] for name, value in case.more.items() if name == "offset"}
+    repeated.fit(X[again], None if case.y is None else case.y[again], **beside)
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=3e-8)
     assert (weighted.predict(X) == repeated.predict(X)).mean() > 0.95 or case.model.task == "regression"
     assert weighted.weighted_

@@ -234,7 +234,7 @@ BOTH = np.column_stack([Y40, Y40])
 REFUSED = [
     (
         lambda: fitted("logistic", X40, Y40).summary(X40, 1 - Y40),
-        "give the X, y and sample_weight of the fit",
+        "give the X, y, sample_weight and offset of the fit",
     ),
     (lambda: fitted("logistic", X40, Y40, np.ones(40)).summary(X40, Y40), "give sample_weight"),
     (lambda: fitted("logistic", X40, Y40).summary(X40, Y40, level=95), "level=95"),

@@ -43,8 +43,8 @@ def case(loss):
 
 def check_value(loss):
     """The risk is that of the independent formulas, as of all labellings, rankings or paths."""
-    if isinstance(loss, rm.SmoothedHinge | rm.Nu):
-        return  # an envelope, compared in test_loss_formulas, and a minimum, compared in test_adaptive
+    if isinstance(loss, rm.SmoothedHinge | rm.Nu | rm.HuberScale | rm.Probit):
+        return  # an envelope, minima and a distribution: test_loss_formulas, test_adaptive, test_huber_scale
     if loss.task == "ordinal" and loss.costs:
         loss = rm.Ordinal(costs=[[], [1.0], [0.0, 2.0]])  # for three grades
     problem = Problem(loss, n=8, weighted=True)

@@ -163,6 +163,7 @@ def trial(task, far):
 def check_rows(loss, far=False):
     """Check that the value and every slope are those of the array code, up to the rounding of functions."""
     z, y, weights = trial(getattr(loss, "task", "regression"), far)
+    y = y + 0.5 * isinstance(loss, rm.Gamma)  # which takes no zeros
     c = weights / weights.sum()
     expected, slopes = loss.value_grad(z, y, c)
     risk = rm.linear_risk(rows_with_scores(z), y, loss, sample_weight=weights, n_shards=1)

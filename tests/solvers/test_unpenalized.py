@@ -23,13 +23,17 @@ def rows(loss, n, seed, units=(1e-6, 1.0, 1e6)):
         "multivariate_squared": np.column_stack([z, -z]) + rng.normal(size=(n, 2)),
         "logistic": np.where(rng.random(n) < 1 / (1 + np.exp(-z)), 1.0, -1.0),
         "poisson": rng.poisson(np.exp(z)).astype(float),
+        "negative_binomial": rng.negative_binomial(2, 2 / (2 + np.exp(z))).astype(float),
+        "gamma": rng.gamma(2.0, np.exp(z) / 2),
+        "tweedie": rng.poisson(np.exp(z)) * rng.gamma(2.0, size=n),
         "softmax": np.where(rng.random(n) < 0.5, np.arange(n) % 3, rng.integers(0, 3, n)).astype(float),
     }[loss]
     return Z * units + [0.0, 1e3, 0.0], y, rng.integers(0, 3, n).astype(float)
 
 
 def test_the_losses_are_those_that_are_documented():
-    assert sorted(CONCORDANT) == ["logistic", "multivariate_squared", "poisson", "softmax", "squared"]
+    families = ["gamma", "negative_binomial", "poisson", "tweedie"]
+    assert sorted(CONCORDANT) == sorted([*families, "logistic", "multivariate_squared", "softmax", "squared"])
 
 
 @pytest.mark.parametrize("name", sorted(CONCORDANT))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from riskmin.arrays.symbols import Symbol
+from riskmin.arrays.symbols import Symbol, Untraceable
 from riskmin.core import Array, NDArray
 
 
@@ -331,6 +331,33 @@ def check_two_dimensions(shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"X must have two dimensions, rows and columns, but its shape is {tuple(shape)}{hint}"
         )
+
+
+def special_function(name: str, x: Array) -> Array:
+    """Return a function of `scipy.special` of an array, in the array's own library.
+
+    Examples
+    --------
+    >>> special_function("log_ndtr", np.zeros(1)).round(6)
+    array([-0.693147])
+    """
+    from riskmin.core.blas_threads import scipy_module
+
+    if isinstance(x, np.ndarray):
+        return getattr(scipy_module("special"), name)(x)
+    if isinstance(x, Symbol):
+        raise Untraceable(f"the special function {name}")
+    from array_api_compat import is_cupy_array, is_torch_array
+
+    if is_torch_array(x):
+        import torch
+
+        return getattr(torch.special, name)(x)
+    if is_cupy_array(x):
+        import cupyx.scipy.special
+
+        return getattr(cupyx.scipy.special, name)(x)
+    return as_array_like(getattr(scipy_module("special"), name)(np.from_dlpack(x)), x)
 
 
 def largest_exponent(z: Array) -> float:

@@ -6,7 +6,9 @@ import copy
 import math
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -20,10 +22,10 @@ from riskmin.cli.tasks.base import query_kwargs
 from riskmin.core.deadline import TimeLimit
 from riskmin.data import Dataset, format_of, load
 from riskmin.data.base import UnpreparedColumn
-from riskmin.data.formats.text_table import abbreviated, column_index, default_target
+from riskmin.data.formats.text_table import column_index, default_target, missing_column
 from riskmin.data.raw_tables.encoders import NumberEncoder
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
-from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
+from riskmin.data.raw_tables.preparation import NUMBER_ROLES, PreparedRows, TablePreparation
 from riskmin.data.raw_tables.reading import RawTable, open_raw
 
 
@@ -40,9 +42,9 @@ def seconds_left(clock: TimeLimit) -> float | None:
 
 
 def fit_kwargs(model: Any, rows: PreparedRows) -> dict[str, Any]:
-    """Keyword arguments of `fit` in addition to rows and labels: query ids for rankings, and weights."""
-    weights = {} if rows.weight is None else {"sample_weight": rows.weight}
-    return query_kwargs(model, rows.qid) | weights
+    """Keyword arguments of `fit` in addition to rows and labels: query ids, weights and offset."""
+    given = {"sample_weight": rows.weight, "offset": rows.offset}
+    return query_kwargs(model, rows.qid) | {name: v for name, v in given.items() if v is not None}
 
 
 def load_for_fit(
@@ -71,31 +73,37 @@ def load_for_model(
     qid: ColumnRef,
     *,
     labels: bool,
-    weight: ColumnRef = None,
     certifying: bool = False,
     quiet: bool = False,
+    numbers: Mapping[str, ColumnRef] = MappingProxyType({}),
 ) -> PreparedRows:
     """Load data for a fitted model; reorder the columns by name where both model and data name them.
 
-    With `certifying` the data must be those of training: their weights are read, and no feature is ignored.
+    `numbers` are the columns of weights, offset and exposure. With `certifying` the data must be those of
+    training: their weights are read, and no feature is ignored.
     """
-    if weight is not None and (model.task == "tagging" or format_of(path) not in TABLE_FORMATS):
-        raise ValueError(f"--weight names a column of a table, but {path} is none: give CSV or Parquet")
+    numbers = {role: column for role, column in numbers.items() if column is not None}
+    weight, offset, exposure = (numbers.get(role) for role in NUMBER_ROLES)
+    options = TableOptions(weight=weight, offset=offset, exposure=exposure)
+    if numbers and (model.task == "tagging" or format_of(path) not in TABLE_FORMATS):
+        option = f"--{next(iter(numbers))}"
+        raise ValueError(f"{option} names a column of a table, but {path} is none: give CSV or Parquet")
     if model.task == "tagging":
         n_columns = tagging.n_input_columns(model)
         return PreparedRows(*tagging.load_sentences(path, target, qid, labels=labels, n_columns=n_columns))
     check_data_options(path, target=target, qid=qid, quiet=quiet)
     if model.preparation_ is not None:
-        weight = model.preparation_.weight if certifying and model.weighted_ else weight
-        rows = load_prepared(model.preparation_, path, target, qid, labels=labels, weight=weight)
+        if certifying and model.weighted_:
+            numbers["weight"] = model.preparation_.weight
+        rows = load_prepared(model.preparation_, path, target, qid, labels=labels, **numbers)
         print_notes(rows, quiet=quiet)
         return rows
     table = _named_table(model, path)
     if table is not None:
-        return _load_named(model, table, (target, qid, weight), labels=labels)
-    if weight is not None:
-        weighted = prepare([path], TableOptions(weight=weight), target=target, qid=qid, require_labels=labels)
-        return PreparedRows(*weighted[:3], weight=weighted.weight)
+        return _load_named(model, table, (target, qid), numbers, labels=labels)
+    if numbers:
+        rows = prepare([path], options, target=target, qid=qid, require_labels=labels)
+        return PreparedRows(*rows[:3], weight=rows.weight, offset=rows.offset)
     if format_of(path) == "svmlight" and not certifying:
         rows = _with_known_features(load(path, require_labels=labels), model.n_features_in_, path)
         print_notes(rows, quiet=quiet)
@@ -128,21 +136,23 @@ def _named_table(model: Any, path: Path) -> RawTable | None:
 
 
 def _load_named(
-    model: Any, table: RawTable, roles: tuple[ColumnRef, ColumnRef, ColumnRef], *, labels: bool
+    model: Any,
+    table: RawTable,
+    roles: tuple[ColumnRef, ColumnRef],
+    numbers: dict[str, ColumnRef],
+    *,
+    labels: bool,
 ) -> PreparedRows:
     """Load the columns of the model by their names; others may be between them."""
-    path, known, (target, qid, weight) = Path(table.path), list(model.feature_names_in_), roles
+    path, known, (target, qid) = Path(table.path), list(model.feature_names_in_), roles
     present = set(table.names)
     missing = [name for name in known if name not in present]
     if missing:
-        raise ValueError(
-            f"{path}: there is no column {missing[0]!r}, which the model was fitted on; the columns are "
-            f"{abbreviated(table.names)}"
-        )
+        raise missing_column(path, table.names, missing[0], "which the model was fitted on", known)
     if qid is None and "qid" in table.names and "qid" not in known:
         qid = "qid"
     target = model.target_name_ if target is None else target
-    used = {column_index(path, table.names, column, "role") for column in (qid, weight, target)}
+    used = {column_index(path, table.names, column, "role") for column in (qid, target, *numbers.values())}
     features = set(known)
     others = [
         name
@@ -154,14 +164,14 @@ def _load_named(
         if target is None and labels:
             raise ValueError(f"{path}: several columns may be the labels; name one by --target")
     # without columns to leave out, the reader of numbers is faster
-    if weight is None and others in ([], [target]):
+    if not numbers and others in ([], [target]):
         try:
             data = load(path, target=target, qid=qid, require_labels=labels, n_features=len(known))
             return PreparedRows(*_in_order_of_model(model, data, path))
         except UnpreparedColumn:  # True and False are numbers, too
             pass
     by_name = TablePreparation(tuple(NumberEncoder(name) for name in known))
-    rows = by_name.read([path], target=target, qid=qid, labels=labels, weight=weight)
+    rows = by_name.read([path], target=target, qid=qid, labels=labels, **numbers)
     return rows._replace(preparation=None)
 
 
@@ -192,9 +202,9 @@ def load_like(
 
 def remember_source(model: Any, rows: PreparedRows) -> None:
     """Set what model files hold of the data: names of columns, preparation of a table, the command line."""
-    arguments = click.get_current_context().find_root().obj
-    if arguments:
-        model.command_ = shlex.join(["riskmin", *arguments])
+    invocation = click.get_current_context().find_root().obj
+    if invocation:
+        model.command_ = shlex.join(["riskmin", *invocation.arguments])
     set_columns(model, rows)
 
 

@@ -16,7 +16,7 @@ from riskmin.core.messages import printable
 from riskmin.data import Dataset, format_of
 from riskmin.data.base import UnpreparedColumn
 from riskmin.data.raw_tables.fitting import TableOptions, find_preparation, prepare, target_name
-from riskmin.data.raw_tables.preparation import PreparedRows, TablePreparation
+from riskmin.data.raw_tables.preparation import NUMBER_ROLES, PreparedRows, TablePreparation
 from riskmin.data.raw_tables.written import looks_like_number
 
 weight_option = click.option(
@@ -27,8 +27,26 @@ weight_option = click.option(
     help="Column of the row weights, >= 0.",
 )
 
+offset_options = [
+    click.option(
+        "--offset",
+        metavar="COLUMN",
+        callback=parse_column,
+        shell_complete=complete_columns,
+        help="Column that is added to the scores of the rows.",
+    ),
+    click.option(
+        "--exposure",
+        metavar="COLUMN",
+        callback=parse_column,
+        shell_complete=complete_columns,
+        help="Column whose logarithm is added to the scores: the time or the size to which counts refer.",
+    ),
+]
+
 _OPTIONS: list[Callable[..., Any]] = [
     weight_option,
+    *offset_options,
     click.option(
         "--columns",
         metavar="A,B,...",
@@ -132,7 +150,8 @@ def load_table(
         return prepare(paths, options, **roles)
     preparation, source, notes = find_preparation(paths, options, **roles)
     rows = PreparedRows(*load_numbers(preparation=preparation))
-    return rows._replace(weight=source.rows.weight, preparation=preparation, notes=notes)
+    weight, offset = source.rows.numbers.get("weight"), source.rows.offset
+    return rows._replace(weight=weight, offset=offset, preparation=preparation, notes=notes)
 
 
 def _are_numbers(y: Any) -> bool:
@@ -165,21 +184,22 @@ def load_prepared(
     qid: ColumnRef,
     *,
     labels: bool,
-    weight: ColumnRef,
+    **numbers: ColumnRef,
 ) -> PreparedRows:
-    """Load a raw table for a model that has a preparation."""
+    """Load a raw table for a model that has a preparation; `numbers` are columns such as the weights."""
     if format_of(path) not in TABLE_FORMATS:
         raise ValueError(
             f"the model was fitted to a table with named columns, but {path} is {format_of(path)}: give CSV "
             "or Parquet"
         )
-    return preparation.read([path], target=target, qid=qid, labels=labels, weight=weight)
+    return preparation.read([path], target=target, qid=qid, labels=labels, **numbers)
 
 
 def print_notes(rows: PreparedRows, *, quiet: bool = False) -> None:
     """Print the notes on columns that were left out and on unseen levels, on stderr."""
+    invocation = click.get_current_context().find_root().obj
     for note in () if quiet else rows.notes:
-        click.echo(f"riskmin: {note}", err=True)
+        click.echo(f"riskmin: {invocation.readable(note) if invocation else note}", err=True)
 
 
 def describe_preparation(preparation: TablePreparation) -> str:
@@ -191,6 +211,7 @@ def describe_preparation(preparation: TablePreparation) -> str:
     parts = [f"{len(of):,} of {kind}" for of, kind in ((numbers, "numbers"), (dates, "dates")) if of]
     if categories:
         parts.append(f"{len(categories):,} of categories with {n_levels:,} levels")
-    return (
-        f"{', '.join(parts)}{f', weights from {printable(preparation.weight)}' if preparation.weight else ''}"
-    )
+    for role in NUMBER_ROLES:
+        if (column := getattr(preparation, role)) is not None:
+            parts.append(f"{role} from {printable(column)}")
+    return ", ".join(parts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
-from riskmin.estimators._common.classes import MulticlassMixin
+from riskmin.estimators._common.classes import MulticlassMixin, has_probabilities
 from riskmin.estimators._common.fit import (
     decision_scores,
     fit_linear,
@@ -24,7 +24,10 @@ from riskmin.estimators._common.input import (
     select_rows,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators._common.offset import row_offset
+from riskmin.estimators._common.outputs import unpack_weights
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
+from riskmin.estimators.evidence import ProofMixin
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
@@ -35,11 +38,15 @@ from riskmin.estimators.persistence.records import (
     read_finite,
     read_flag,
 )
+from riskmin.estimators.removal import RemovalMixin
+from riskmin.estimators.scikit_learn import available_if
 from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
+class LinearClassifier(
+    SparseWeightsMixin, MulticlassMixin, ProofMixin, SummaryMixin, RemovalMixin, RowEstimator
+):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::
@@ -136,7 +143,7 @@ class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
     fit_intercept: bool = True
     class_weight: Any = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> LinearClassifier:
         """Fit the model.
 
         Parameters
@@ -147,6 +154,9 @@ class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
             Labels of two or more classes: numbers or strings.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
+        offset : (n,) array, optional
+            Numbers that are added to the scores of the rows, for two classes and a loss that is a sum over
+            rows. `predict` takes those of its rows; the model does not keep them.
 
         Returns
         -------
@@ -158,7 +168,7 @@ class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
         weight, n_rows = normalize_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
-        rows = self._encode_labels(y, weight, loss)
+        rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
         w, b, X = fit_linear(self, X, rows, weight)
         self._set_fitted(w, b, X, rows)
         self._keep_beside(X)
@@ -216,6 +226,23 @@ class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
             raise ValueError(f"its loss, {self.loss!r}, takes one score per row")
         self._set_multi_output(w, classes, intercepts=read_flag(fitted, "intercepts"))
 
-    def decision_function(self, X: Any) -> NDArray:
-        """Return the scores X @ w + b: above zero for ``classes_[1]``, or one column per class if k > 2."""
-        return decision_scores(self, X)
+    def decision_function(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Return the scores X @ w + b: above zero for ``classes_[1]``, or one column per class if k > 2.
+
+        An offset, one number per row, is added to them.
+        """
+        return decision_scores(self, X, offset)
+
+    def predict(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Predict the class of every row: that of the largest score if there are more than two."""
+        return self._predicted(self.decision_function(X, offset=offset), X)
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
+        return self._probabilities(self.decision_function(X, offset=offset), X, log=False)
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
+        return self._probabilities(self.decision_function(X, offset=offset), X, log=True)

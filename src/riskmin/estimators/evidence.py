@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,21 @@ import numpy as np
 from riskmin.arrays.namespace import as_table
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.certificates.multipliers import Multipliers, best_multipliers
+from riskmin.certificates.proof import (
+    NO_NAMES,
+    Proof,
+    ProofProblem,
+    TableNames,
+    loss_record,
+    penalty_record,
+    prove,
+)
 from riskmin.core import NDArray
+from riskmin.core.messages import is_number
 from riskmin.estimators._common.base import RiskArguments, RowEstimator
 from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
@@ -27,8 +39,12 @@ class FittedProblem:
     model: Any
     X: Any
     at: RiskArguments
-    """Scores with the intercept, labels and weights of all rows."""
+    """Scores with the intercept and the offset, labels and weights of all rows."""
     obj: Objective
+    offset: NDArray | float = 0.0
+    """What was added to the scores."""
+    weights: NDArray | None = None
+    """The weights of the rows as given, times those of the classes; None if all are equal."""
 
     @property
     def w(self) -> NDArray:
@@ -44,11 +60,35 @@ class FittedProblem:
     def multipliers(self) -> Multipliers:
         """Multipliers that prove the gap of the model, or the best that were found."""
         goal = self.value - float(self.model.gap_)
-        u, lower = best_multipliers(self.obj, self.w, self.at.scores, goal)
+        u, lower = best_multipliers(self.obj, self.w, self.at.scores - self.offset, goal)
         return Multipliers(u, self.value, min(lower, self.value))
 
+    def prove(self, names: TableNames = NO_NAMES, path: Path | None = None) -> Proof:
+        """A proof of the gap of the model, or of what the best multipliers prove.
 
-def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> FittedProblem:
+        It is checked with the rows of the file `path`, if given: a table with these names, or svmlight text.
+        """
+        model, p, k = self.model, self.X.shape[1], self.at.scores.shape[1] if self.at.scores.ndim == 2 else 1
+        loss_record(model._fitted_loss()), penalty_record(self.obj, p, k)  # before the search
+        coef = self.w[: p * k].reshape(p, k).T
+        b = self.w[p * k :] if k > 1 else np.array([model._risk_intercept()])
+        classes = vars(model).get("classes_")
+        problem = ProofProblem(
+            self.obj,
+            self.X,
+            self.at.labels,
+            self.weights,
+            None if classes is None else [v if is_number(v) else str(v) for v in classes.tolist()],
+            coef,
+            b if model.fit_intercept else None,
+            names,
+        )
+        return prove(problem, self.multipliers().u, self.value, path)
+
+
+def fitted_problem(
+    model: Any, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+) -> FittedProblem:
     """The problem of a linear model of rows in this process; raise ValueError for other models."""
     check_is_fitted(model)
     X = as_table(X)
@@ -59,14 +99,15 @@ def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Fit
         reason = f"{model.loss} is no sum over rows, which then have no multipliers of their own"
     elif is_partitioned(X):
         reason = "the rows are not in this process: give them as one array or sparse matrix"
-    elif not model.alpha:
+    elif np.array_equal(model.alpha, 0):
         reason = "alpha=0 has no penalty, without which multipliers prove nothing"
     elif model.weighted_ and sample_weight is None:
         reason = "the model was fitted with weights of rows, on which J depends: give sample_weight"
     if reason:
         raise ValueError(reason)
     weight = normalize_weights(sample_weight, X.shape[0])
-    at = model._risk_arguments(X, compute_if_dask(y), weight)
+    offset = row_offset(offset, X.shape[0])
+    at = model._risk_arguments(X, compute_if_dask(y), weight, offset=offset)
     if len(at.scores) != model.n_samples_fit_:
         raise ValueError(f"the model was fitted to {model.n_samples_fit_:,} rows, not to {len(at.scores):,}")
     rows, loss = validate_rows(model, X, reset=False), model._fitted_loss()
@@ -77,12 +118,16 @@ def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Fit
         sample_weight=at.weights,
         fit_intercept=bool(model.fit_intercept),
         n_outputs=at.scores.shape[1] if loss.multi_output else None,
+        offset=offset,
     )
     obj = Objective(risk, fitted_regularizer(model), float(model.alpha))
-    return FittedProblem(model, rows, at, obj)
+    given = None if weight is None else np.asarray(compute_if_dask(sample_weight), np.float64)
+    given = None if given is None or not given.ndim else given  # a number counts for every row
+    weights = model._targets(compute_if_dask(y), len(at.scores), given)[1]
+    return FittedProblem(model, rows, at, obj, 0.0 if offset is None else offset, weights)
 
 
-def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Multipliers:
+def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None) -> Multipliers:
     r"""Multipliers of the training rows that prove the gap of a fitted linear model,
 
     .. math:: \min J \;\ge\; -\sum_i c_i\, l^*(u_i, y_i)
@@ -100,7 +145,7 @@ def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Mul
         targets, alpha = 0 and rows on a cluster or with owners are refused.
     X, y
         The training data, as given to `fit`, in this process; dense or sparse, of any precision.
-    sample_weight : (n,) array, optional
+    sample_weight, offset : (n,) array, optional
         As given to `fit`.
 
     Returns
@@ -120,4 +165,27 @@ def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> Mul
     >>> found.gap <= 1.001 * model.gap_, found.u.shape, int((found.u != 0).sum())
     (True, (569,), ...)
     """
-    return fitted_problem(model, X, y, sample_weight).multipliers()
+    return fitted_problem(model, X, y, sample_weight, offset).multipliers()
+
+
+class ProofMixin:
+    """A linear model of single rows, whose certificate can be written to a file that anyone can check."""
+
+    def prove(self, X: Any, y: Any, sample_weight: Any = None) -> Proof:
+        r"""Prove :math:`J - \min J \le \text{gap}` of the fitted model, in exact arithmetic.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, as given to `fit`, in this process.
+
+        Returns
+        -------
+        Proof
+            Its `gap` is near that of the model or smaller. ``proof.save("model.proof")`` writes the file and
+            ``proof.save_rows("rows.svm")`` the rows; ``python verify.py model.proof rows.svm`` checks them
+            without riskmin. If X and y have names, it checks a CSV file with these columns, too.
+        """
+        features = vars(self).get("feature_names_in_")
+        names = NO_NAMES if features is None else TableNames(features.tolist(), getattr(y, "name", None))
+        return fitted_problem(self, X, y, sample_weight).prove(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import field
 from typing import Any
 
@@ -15,14 +16,16 @@ from riskmin.estimators._common.fit import (
     decision_scores,
     normalize_weights,
     resolve_loss,
-    resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels, validate_rows
-from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
-from riskmin.estimators._common.outputs import fit_outputs, joint_loss
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators._common.input import EncodedLabels, validate_rows
+from riskmin.estimators._common.offset import OffsetScoreMixin, row_offset
+from riskmin.estimators._common.outputs import fit_outputs, joint_loss, unpack_weights
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
+from riskmin.estimators.evidence import ProofMixin
+from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
+from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.estimators.summary.table import SummaryMixin
 from riskmin.losses import LOSSES
@@ -46,15 +49,23 @@ def numeric_targets(model: Any, y: Any) -> NDArray:
     return targets
 
 
-def is_poisson(loss: Any) -> bool:
-    """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
+def has_log_link(loss: Any) -> bool:
+    """Whether scores are logarithms of the mean; accepts invalid losses, since it is called before `fit`."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
     return bool(getattr(loss, "log_link", False))
 
 
 @estimator
-class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(
+    SparseWeightsMixin,
+    OffsetScoreMixin,
+    RegressorMixin,  # type: ignore[misc] # scikit-learn has no types
+    ProofMixin,
+    SummaryMixin,
+    RemovalMixin,
+    RowEstimator,
+):
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
@@ -64,8 +75,8 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit stops
     when :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
-    The prediction is the score :math:`x^\top w + b`, except for the Poisson loss, whose scores are
-    logarithms of the mean: it predicts :math:`e^{x^\top w + b}`.
+    The prediction is the score :math:`x^\top w + b`, except for "poisson", "gamma", "tweedie" and
+    "negative_binomial", whose scores are logarithms of the mean: they predict :math:`e^{x^\top w + b}`.
 
     For y of shape (n, k), each of the k outputs has weights and an intercept, and J is the sum over the
     outputs. With "squared" and "l2", and with ``MultivariateSquared(M)``, this is one problem; with other
@@ -77,10 +88,11 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     loss : str or Loss
         A name of `riskmin.LOSSES` for regression, optionally with parameters (``"quantile:level=0.9"``),
         or a loss object: one of riskmin's, or any object with ``separable`` and ``value_grad(z, y, c)``.
-    alpha : float
+    alpha : float or (k,) array
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1". 0: no penalty, with "squared" and "poisson".
+        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean. An array
+        has one number for each of k outputs, which are separate problems then.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
@@ -91,8 +103,8 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     ----------
     coef_ : (p,) or (k, p) array
         w; one row per output if y is two-dimensional.
-    intercept_ : float or (k,) array
-        b.
+    intercept_ : scalar or (k,) array
+        b, in float64.
     n_iter_ : int
         The number of iterations; the largest one for separate problems.
     result_ : `riskmin.Result`
@@ -121,15 +133,16 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     multi_output_targets = True
 
     loss: Any = field(default="squared", kw_only=False)
+    alpha: Any = 1e-4
     fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = is_poisson(self.loss)
+        tags.target_tags.positive_only = has_log_link(self.loss)
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> LinearRegressor:
         """Fit the model.
 
         Parameters
@@ -137,9 +150,12 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
             Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : (n,) or (n, k) array
-            Real numbers, >= 0 for the Poisson loss; one column per output.
+            Real numbers, >= 0 for losses of logarithms of the mean; one column per output.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
+        offset : (n,) array, optional
+            Numbers that are added to the scores of the rows, such as the logarithm of an exposure for the
+            Poisson loss. For one output. `predict` takes those of its rows; the model does not keep them.
 
         Returns
         -------
@@ -149,12 +165,20 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_regression_data(self, X, y)
         weight = normalize_weights(sample_weight, len(y))
-        rows = self._encode_labels(y, weight, loss)
+        rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
+        if offset is not None and y.ndim > 1:
+            raise ValueError("offset is for one output: fit one model per column of y, each with its own")
         w, b = fit_outputs(self, X, rows)
         self._set_fitted(w, b, X, rows)
         self._keep_beside(X)
         warn_unless_converged(self)
         return self
+
+    def _check_parameters(self) -> None:
+        for alpha in np.ravel(self.alpha).tolist() if np.ndim(self.alpha) == 1 else [self.alpha]:
+            single = copy.copy(self)
+            single.alpha = alpha
+            super(LinearRegressor, single)._check_parameters()
 
     def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         joint = joint_loss(self, y, loss)
@@ -163,7 +187,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
     def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
         y: Any = rows.labels
         if y.ndim == 1:
-            self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
+            self.coef_, self.intercept_ = w, np.ravel(b)[0]
         else:
             self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
             # b is a scalar if there is no intercept
@@ -174,10 +198,10 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         if not self._fitted_loss().multi_output:
             return targets, weight
         targets = targets.reshape(n_rows, -1)
-        if targets.shape[1] != len(np.atleast_2d(on_host(self.coef_))):
+        if targets.shape[1] != len(np.atleast_2d(dense_weights(self))):
             raise ValueError(
-                f"the model predicts {len(self.coef_)} numbers per row, but y has {targets.shape[1]} label "
-                "per row: give all outputs, in Python"
+                f"the model predicts {np.size(self.intercept_)} numbers per row, but y has "
+                f"{targets.shape[1]} label per row: give all outputs, in Python"
             )
         return targets, weight
 
@@ -185,7 +209,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         loss = resolve_loss(self)
         if getattr(vars(self).get("coef_"), "ndim", 0) != 2:  # not fitted, or one output
             return loss
-        joint = loss_for_outputs(loss, resolve_regularizer(self))
+        joint = joint_loss(self, np.empty((0, 0)), loss)
         return loss if joint is None else joint
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
@@ -197,7 +221,7 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         if self.coef_.ndim == 1:
             return super()._state()
         # w holds the outputs side by side
-        fitted = {"outputs": len(self.coef_), "intercept": on_host(self.intercept_).tolist()}
+        fitted = {"outputs": len(self.intercept_), "intercept": on_host(self.intercept_).tolist()}
         return {"coef": np.asarray(self.result_.w)}, fitted
 
     def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
@@ -213,9 +237,12 @@ class LinearRegressor(DaskLabelsMixin, RegressorMixin, SummaryMixin, RowEstimato
         if self.intercept_.shape != (k,) or not np.isfinite(self.intercept_).all():
             raise ValueError(f"its intercepts are not {k} finite numbers")
 
-    def predict(self, X: Any) -> NDArray:
-        """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""
-        z = decision_scores(self, X)
+    def predict(self, X: Any, *, offset: Any = None) -> NDArray:
+        """Predict X @ w + b, one column per output; its exponential for logarithms of the mean.
+
+        An offset, one number per row, is added to X @ w + b.
+        """
+        z = decision_scores(self, X, offset)
         if self.coef_.ndim == 2:
             z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
-        return namespace(z).exp(z) if is_poisson(self.loss) else z
+        return namespace(z).exp(z) if has_log_link(self.loss) else z

@@ -10,11 +10,15 @@ from riskmin.losses.base import Smoothed as Smoothed
 from riskmin.losses.base import as_loss as as_loss
 from riskmin.losses.chain import ChainCrf as ChainCrf
 from riskmin.losses.chain import ChainMaxMargin as ChainMaxMargin
+from riskmin.losses.families import Gamma as Gamma
+from riskmin.losses.families import NegativeBinomial as NegativeBinomial
+from riskmin.losses.families import Tweedie as Tweedie
 from riskmin.losses.margin import Exponential as Exponential
 from riskmin.losses.margin import Hinge as Hinge
 from riskmin.losses.margin import Logistic as Logistic
 from riskmin.losses.margin import Novelty as Novelty
 from riskmin.losses.margin import PowerHinge as PowerHinge
+from riskmin.losses.margin import Probit as Probit
 from riskmin.losses.margin import SmoothedHinge as SmoothedHinge
 from riskmin.losses.margin import SquaredHinge as SquaredHinge
 from riskmin.losses.multiclass import MulticlassHinge as MulticlassHinge
@@ -24,6 +28,7 @@ from riskmin.losses.multiclass import Softmax as Softmax
 from riskmin.losses.nondecomposable.contingency import FBeta as FBeta
 from riskmin.losses.nondecomposable.contingency import PrecisionAtK as PrecisionAtK
 from riskmin.losses.nondecomposable.contingency import RecallAtK as RecallAtK
+from riskmin.losses.nondecomposable.huber_scale import HuberScale as HuberScale
 from riskmin.losses.nondecomposable.nu import Nu as Nu
 from riskmin.losses.nondecomposable.pairwise import Ordinal as Ordinal
 from riskmin.losses.nondecomposable.pairwise import RocArea as RocArea
@@ -35,6 +40,7 @@ from riskmin.losses.nondecomposable.ranking import Ndcg as Ndcg
 from riskmin.losses.nondecomposable.ranking import PairwiseHinge as PairwiseHinge
 from riskmin.losses.regression import Absolute as Absolute
 from riskmin.losses.regression import EpsilonInsensitive as EpsilonInsensitive
+from riskmin.losses.regression import Expectile as Expectile
 from riskmin.losses.regression import Huber as Huber
 from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
@@ -48,6 +54,7 @@ _OWN: dict[str, Any] = {
     "smoothed_hinge": SmoothedHinge(),
     "exponential": Exponential(),
     "logistic": Logistic(),
+    "probit": Probit(),
     "novelty": Novelty(),
     "squared": Squared(),
     "absolute": Absolute(),
@@ -55,7 +62,12 @@ _OWN: dict[str, Any] = {
     "epsilon_insensitive": EpsilonInsensitive(),
     "squared_epsilon_insensitive": EpsilonInsensitive(power=2.0),
     "huber": Huber(),
+    "huber_scale": HuberScale(),
+    "expectile": Expectile(),
     "poisson": Poisson(),
+    "gamma": Gamma(),
+    "tweedie": Tweedie(),
+    "negative_binomial": NegativeBinomial(),
     "roc_area": RocArea(),
     "prbep": Prbep(),
     "f1": FBeta(),

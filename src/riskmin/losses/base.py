@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,14 @@ class Loss(ABC):
     """
     log_link: bool = False
     """Whether the prediction of a score z is exp(z)."""
+    max_slope: float = 1.0
+    """The largest slope of a non-decomposable loss in a score, per unit of weight."""
     min_rows: int = 0
     """How many rows the metric that the loss bounds needs."""
     margin: float = 1.0
     """The margin to which scores are compared; 0 if their scale does not matter."""
+    of_residual: bool = False
+    """Whether the loss depends on z - y only, so that an offset of the scores is one of the labels."""
     self_concordance: float = math.inf
     """M such that third derivatives along a line of scores are at most M times the second derivatives times
     the largest change of a score (with several outputs, of a difference of scores); infinite if unknown."""
@@ -83,6 +88,11 @@ class Loss(ABC):
         """Return the conjugates if they are quadratic on an interval, else None."""
         conjugate = self.conjugate(y)
         return conjugate if isinstance(conjugate, IntervalConjugate) else None
+
+    @cached_property
+    def quadratic_conjugate(self) -> bool:
+        """Whether there is an `interval_conjugate`; any number serves as a label."""
+        return self.interval_conjugate(np.ones(1)) is not None
 
     def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
         """Return (l, f) if a non-decomposable loss is f min_b sum_i c_i l(z_i + b, y_i), else None."""
@@ -137,9 +147,7 @@ class Loss(ABC):
     @property
     def can_be_smoothed(self) -> bool:
         """Whether `smoothed_value_grad` supports the loss."""
-        own = type(self).smoothed_value_grad is not Loss.smoothed_value_grad
-        # any number serves as a label
-        return own or self.interval_conjugate(np.ones(1)) is not None
+        return type(self).smoothed_value_grad is not Loss.smoothed_value_grad or self.quadratic_conjugate
 
     @property
     def supports_center(self) -> bool:
@@ -190,7 +198,7 @@ class Loss(ABC):
         """Whether there are second derivatives, of the smoothed loss if the loss is not smooth."""
         if self.multi_output:
             return type(self).block_hessian is not Loss.block_hessian
-        return type(self).hessian is not Loss.hessian or self.interval_conjugate(np.ones(1)) is not None
+        return type(self).hessian is not Loss.hessian or self.quadratic_conjugate
 
     # ------------------------------------------------------------ outputs and predictions
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> LinearMap | None:
@@ -286,7 +294,9 @@ class Smoothed(Loss):
             raise ValueError(f"Smoothed needs mu > 0, not {self.mu!r}")
         object.__setattr__(self, "loss", as_loss(self.loss))
         copy_traits(
-            self.loss, self, "separable", "shift_invariant", "fixed_positive_count", "task", "min_rows"
+            self.loss,
+            self,
+            *("separable", "shift_invariant", "fixed_positive_count", "task", "min_rows", "max_slope"),
         )
 
     def check_labels(self, y: Array) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import namespace
+from riskmin.arrays.namespace import namespace, special_function
 from riskmin.core import Array, Hessian
 from riskmin.losses.base import Loss
 from riskmin.losses.conjugate import (
@@ -291,6 +291,10 @@ class Logistic(Loss):
     formula = "log(1 + exp(-y z))"
     check_labels = check_signs
 
+    def values(self, z: Array, y: Array) -> Array:
+        """Return log(1 + exp(-y_i z_i)) per row."""
+        return namespace(z).logaddexp(0.0 * z, -y * z)
+
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i log(1 + exp(-y_i z_i)) and its gradient in z."""
         xp = namespace(z)
@@ -324,6 +328,49 @@ class Logistic(Loss):
     def for_classes(self, k: int) -> Loss:
         """Return the multinomial logistic loss."""
         return self if k <= 2 else Softmax()
+
+
+@dataclass(frozen=True)
+class Probit(Loss):
+    r"""The negative log-likelihood of probit regression, :math:`l(z, y) = -\log \Phi(y z)`.
+
+    :math:`\Phi` is the distribution function of the standard normal distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value, dz = Probit().value_grad(np.zeros(1), np.array([1.0]), np.ones(1))
+    >>> round(float(value), 4), dz.round(4).tolist()
+    (0.6931, [-0.7979])
+    """
+
+    smooth = True
+    probabilistic = True
+    likelihood = "binomial"
+    task = "classification"
+    formula = "-log Phi(y z)"
+    check_labels = check_signs
+
+    def values(self, z: Array, y: Array) -> Array:
+        """Return -log Phi(y_i z_i) per row."""
+        return -special_function("log_ndtr", y * z)
+
+    def _ratios(self, m: Array) -> Array:
+        """Return phi(m) / Phi(m), the inverse of Mills' ratio at -m."""
+        return math.sqrt(2 / math.pi) / special_function("erfcx", -math.sqrt(0.5) * m)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return -sum_i c_i log Phi(y_i z_i) and its gradient in z."""
+        return c @ self.values(z, y), -y * c * self._ratios(y * z)
+
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
+        """Return c_i h (h + m) for m = y_i z_i and h = phi(m) / Phi(m)."""
+        xp, m = namespace(z), y * z
+        h = self._ratios(m)
+        # between 0 and 1, where rounding leaves its sum no digits
+        return None if mu else Hessian(c * xp.minimum(xp.maximum(h * (h + m), 0.0), 1.0))
 
 
 @dataclass(frozen=True)

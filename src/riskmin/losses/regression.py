@@ -44,6 +44,7 @@ class Squared(Loss):
     smooth = True
     task = "regression"
     formula = "(z - y)^2 / 2"
+    of_residual = True
     likelihood = "normal"
     self_concordance = 0.0
     constant_curvature = True
@@ -54,6 +55,12 @@ class Squared(Loss):
         r = z - y
         g = c * r
         return 0.5 * (g @ r), g
+
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
+        """Return the second derivatives c_i / (1 + mu)."""
+        return Hessian(c / (1 + mu))
 
     def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + u^2 / 2."""
@@ -74,6 +81,7 @@ class Absolute(Loss):
 
     task = "regression"
     formula = "|z - y|"
+    of_residual = True
     check_labels = check_finite
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
@@ -113,6 +121,7 @@ class Quantile(Loss):
 
     task = "regression"
     formula = "max(level (y - z), (level - 1) (y - z))"
+    of_residual = True
     check_labels = check_finite
 
     def __post_init__(self) -> None:
@@ -132,6 +141,65 @@ class Quantile(Loss):
         # the two slopes of the loss are the ends of the interval
         zero = namespace(y).zeros_like(y)
         return IntervalConjugate(zero - self.level, zero + (1 - self.level), y)
+
+
+@dataclass(frozen=True)
+class Expectile(Loss):
+    r"""Asymmetric squares, :math:`l(z, y) = |q - [z > y]|\, (z - y)^2`, which estimate the q-expectile.
+
+    Parameters
+    ----------
+    level : float
+        q, between 0 and 1; 0.5 is `Squared`.
+
+    References
+    ----------
+    W. K. Newey, J. L. Powell, *Asymmetric least squares estimation and testing*, Econometrica 55, 1987.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value, dz = Expectile(level=0.75).value_grad(np.array([1.0, 3.0]), np.array([3.0, 1.0]), np.ones(2))
+    >>> float(value), dz.tolist()
+    (4.0, [-3.0, 1.0])
+    """
+
+    level: float = 0.5
+
+    smooth = True
+    task = "regression"
+    formula = "level (y - z)^2 if z <= y, else (1 - level) (z - y)^2"
+    of_residual = True
+    check_labels = check_finite
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise ValueError(f"Expectile needs 0 < level < 1, got {self.level}; 0.5 is the mean")
+
+    def _factors(self, r: Array) -> Array:
+        """Return 1 - level where r > 0, else level."""
+        return self.level + (1 - 2 * self.level) * namespace(r).astype(r > 0, r.dtype)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the sum of the losses of the rows, and its gradient in z."""
+        r = z - y
+        g = c * self._factors(r) * r
+        return g @ r, 2 * g
+
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
+        """Return the second derivatives 2 c_i |level - [z_i > y_i]|."""
+        return None if mu else Hessian(2 * c * self._factors(z - y))
+
+    def conjugate(self, y: Array) -> Conjugate:
+        """Return y u + u^2 / (4 |level - [u > 0]|)."""
+        return ClosedFormConjugate(
+            *symmetric_bounds(y, math.inf),
+            lambda u: y * u + u * u / (4 * self._factors(u)),
+            lambda u: y + u / (2 * self._factors(u)),
+            lambda u: abs(y * u),
+        )
 
 
 @dataclass(frozen=True)
@@ -164,6 +232,7 @@ class EpsilonInsensitive(Loss):
 
     task = "regression"
     formula = "max(0, |z - y| - epsilon)^power / power"
+    of_residual = True
     check_labels = check_finite
 
     def __post_init__(self) -> None:
@@ -239,6 +308,7 @@ class Huber(Loss):
     smooth = True
     task = "regression"
     formula = "r^2/2 if |r| <= delta, else delta |r| - delta^2/2"
+    of_residual = True
     check_labels = check_finite
 
     def __post_init__(self) -> None:

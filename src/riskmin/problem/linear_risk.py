@@ -24,10 +24,11 @@ from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import query_ends
+from riskmin.losses.offset import check_offset, with_offset
 from riskmin.problem import shard_ops
-from riskmin.problem.convexity.owner import is_builtin
 from riskmin.problem.explicit_intercepts import center_rows
 from riskmin.problem.intercept import CenteredIntercepts
+from riskmin.problem.objective import is_builtin
 from riskmin.problem.risk import Risk, with_intercept
 
 
@@ -209,6 +210,7 @@ def linear_risk(
     executor: Any = None,
     n_shards: int | None = None,
     n_outputs: int | None = None,
+    offset: Any = None,
 ) -> Risk:
     r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, with weights c of sum one.
 
@@ -240,6 +242,9 @@ def linear_risk(
         The number of contiguous shards of rows; by default a function of the data alone.
     n_outputs : int, optional
         The number of scores per row, for multiclass losses; by default the number of classes in y.
+    offset : (n,) array, optional
+        Numbers :math:`o_i` that are added to the scores, :math:`l(x_i^\top w + b + o_i, y_i)`; for sums over
+        rows of one score each.
 
     Returns
     -------
@@ -276,6 +281,8 @@ def linear_risk(
     if n_outputs is not None and not is_whole_number(n_outputs):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
     linear_map: Any = resolved.linear_map(labels, n_outputs) or SingleOutput()
+    if offset is not None:
+        resolved, labels = with_offset(resolved, labels, check_offset(offset, n))
     _check_linear_map(linear_map, matrix)
     # with squared losses, intercepts are minimized out by centering rows and targets
     target = None

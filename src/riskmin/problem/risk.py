@@ -260,8 +260,12 @@ class Risk(Oracle):
     # ------------------------------------------------------------ non-decomposable losses
     @cached_property
     def max_slopes(self) -> Array:
-        """Upper bounds of |dl/dz_i| for a loss that averages over pairs of labels, weighted c_i c_j."""
+        """Upper bounds of |dl/dz_i| for a loss that averages over pairs of labels, weighted c_i c_j.
+
+        They are no less than `max_slope` times c_i, which bounds those of losses of rows.
+        """
         y, c = self.labels
+        c = self.loss.max_slope * c if self.loss.max_slope != 1 else c
         if y.ndim > 1:
             return c
         # row i is in pairs of total weight c_i (1 - weight of its class); all pairs of different

@@ -143,6 +143,10 @@ def _counts(rng: Rng, n: int) -> Array:
     return rng.poisson(2.0, n).astype(float)
 
 
+def _amounts(rng: Rng, n: int) -> Array:
+    return rng.gamma(2.0, size=n)
+
+
 def _grades(rng: Rng, n: int) -> Array:
     return rng.permutation(np.arange(n) % 4.0)
 
@@ -181,7 +185,7 @@ def _labels(loss: Loss, columns: int | None) -> LabelSampler:
     """The first kind of labels for the loss's task that the loss accepts."""
     choices = {
         "classification": [_signs],
-        "regression": [_targets(columns)] if loss.multi_output_targets else [_reals, _counts],
+        "regression": [_targets(columns)] if loss.multi_output_targets else [_reals, _counts, _amounts],
         "novelty": [_reals],
         "ordinal": [_grades],
         "ranking": [_queries],

@@ -21,7 +21,7 @@ def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         return
     lower, upper = conjugate.lower, conjugate.upper
     require(
-        lower.shape == upper.shape == y.shape, loss, "the domain of conjugate is not one interval per row"
+        lower.shape == upper.shape == z.shape, loss, "the domain of conjugate is not one interval per row"
     )
     contains_zero = np.all(lower <= 0) and np.all(upper >= 0)
     require(contains_zero, loss, "the domain of conjugate must hold lower <= 0 <= upper for every row")

@@ -61,11 +61,14 @@ class EarlyStopping:
 
     def loss(self, w: Any) -> float:
         """The mean loss of the validation rows at w and its best intercept on the training rows."""
+        from riskmin.estimators._common.offset import at_row_offset
+
         risk = self.problem.objective.risk
         self.candidate._set_fitted(np.asarray(w), risk.best_intercept(w), self.train.X, self.problem.rows)
         X, y, qid = self.validation[:3]
         labels = y if self.model.task == "ranking" else self.candidate._targets(y, len(y), None)[0]
-        return mean_loss(self.candidate, self.candidate._loss_scores(X), labels, qid)
+        scores = at_row_offset(self.candidate, self.validation.offset)._loss_scores(X)
+        return mean_loss(self.candidate, scores, labels, qid)
 
     def restore(self) -> None:
         """Make the best iterate the fitted point, if the fit was ended; a converged fit stays as it is."""

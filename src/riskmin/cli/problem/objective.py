@@ -33,7 +33,7 @@ def build_problem(model: Any, table: PreparedRows, executor: Any) -> FittedProbl
     model.classes_ = task.classes(model, table.y)
     given_weight = normalize_weights(table.weight, n)
     labels, weight = model._targets(table.y, n, given_weight)
-    rows = EncodedLabels(labels, weight, model.classes_, model._fitted_loss())
+    rows = EncodedLabels(labels, weight, model.classes_, model._fitted_loss(), table.offset)
     risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
     objective = build_objective(
         model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, given_weight)

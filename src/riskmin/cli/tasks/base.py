@@ -43,8 +43,7 @@ def _no_classes(model: Any, y: Any) -> None:
 
 # ---------------------------------------------------------------- classification
 def _check_classes(model: Any, y: Any, qid: Any) -> None:
-    from riskmin.estimators._common.fit import resolve_loss
-    from riskmin.estimators._common.multi_output import supports_multiclass
+    from riskmin.estimators._common.fit import resolve_loss, supports_multiclass
 
     distinct = np.unique(y)
     classes = [format_label(label) for label in distinct.tolist()]
@@ -172,11 +171,8 @@ def _regression_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     }
     if len(y) > 1:
         result["R^2"] = metrics.r2_score(y, y_pred, sample_weight=c)
-    if loss.log_link:
-        # the deviance takes logarithms of predictions, which may have underflowed to 0
-        result["mean Poisson deviance"] = metrics.mean_poisson_deviance(
-            y, np.maximum(y_pred, 1e-300), sample_weight=c
-        )
+    if loss.log_link:  # these losses are half the deviance
+        result[f"mean {type(loss).__name__} deviance"] = 2 * result["mean loss"]
     if isinstance(loss, Quantile):
         result[f"labels below prediction (aim: {loss.level:g})"] = np.average(y <= y_pred, weights=c)
     return {k: float(v) for k, v in result.items()}

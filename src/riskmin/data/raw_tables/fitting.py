@@ -16,12 +16,14 @@ from riskmin.data.loading import format_of
 from riskmin.data.raw_tables.columns import RawColumn
 from riskmin.data.raw_tables.encoders import CategoryEncoder, ColumnEncoder, NumberEncoder
 from riskmin.data.raw_tables.preparation import (
+    NUMBER_ROLES,
     ColumnRef,
     PreparedRows,
     TablePreparation,
-    check_weights,
+    check_numbers,
     find_column,
     labels_written,
+    number_columns,
 )
 from riskmin.data.raw_tables.reading import RawSource, RawTable, open_raw
 from riskmin.data.raw_tables.recognition import NumberFormats, date_encoder
@@ -44,6 +46,8 @@ class TableOptions:
         What replaces missing numbers; missing categories become a level of their own. None refuses both.
     weight : str, int or None
         The column of the row weights.
+    offset, exposure : str, int or None
+        The column that is added to the scores, as it is or by its logarithm.
     min_frequency : int or None
         Levels with fewer rows share one indicator; None for 1 % of the rows, and at most 10.
     thousands : {None, ",", ".", " ", "'"}
@@ -61,6 +65,8 @@ class TableOptions:
     categorical: Sequence[str] = ()
     impute: str | None = None
     weight: ColumnRef = None
+    offset: ColumnRef = None
+    exposure: ColumnRef = None
     min_frequency: int | None = None
     thousands: str | None = None
     decimal: str | None = None
@@ -69,7 +75,14 @@ class TableOptions:
     def __post_init__(self) -> None:
         if self.dates not in (None, "days", "dmy", "mdy", "drop"):
             raise ValueError(f"dates={self.dates!r}: give 'days', 'dmy', 'mdy' or 'drop'")
+        if self.offset is not None and self.exposure is not None:
+            raise ValueError("the offset is one column, or the logarithm of an exposure: give one of the two")
         NumberFormat(self.decimal or ".", self.thousands or "")  # raises for other separators
+
+    @property
+    def numbers(self) -> dict[str, ColumnRef]:
+        """The columns of one number per row, by their role."""
+        return {role: getattr(self, role) for role in NUMBER_ROLES}
 
     @property
     def written(self) -> NumberFormat | None:
@@ -126,13 +139,13 @@ def find_preparation(
 ) -> FoundPreparation:
     """Read tables with the same columns, and find their preparation: see `prepare`."""
     tables = [open_raw(path, format_of(path)) for path in paths]
-    roles, weight = _roles(tables[0], options, target, qid, require_labels)
+    roles, numbers = _roles(tables[0], options, target, qid, require_labels)
     for table in tables[1:]:
         if table.names != tables[0].names:
             raise DataError(table.path, None, f"its columns are not those of {paths[0]}; give one table")
-    parts = [table.read(roles, weight, require_labels=require_labels) for table in tables]
+    parts = [table.read(roles, numbers, require_labels=require_labels) for table in tables]
     source = RawSource(tables, parts)
-    check_weights(source, options.weight)
+    check_numbers(source, options.numbers)
     encoders, notes, kept = [], [], []
     categorical = {*_names(options.categorical, tables[0].names)}
     formats = NumberFormats(source, options.written, categorical)
@@ -148,7 +161,7 @@ def find_preparation(
         raise DataError(paths[0], None, "no column is left as a feature; check --columns and --drop")
     names = {
         role: None if i is None else tables[0].names[i]
-        for role, i in (("target", roles.target), ("qid", roles.qid), ("weight", weight))
+        for role, i in {"target": roles.target, "qid": roles.qid, **numbers}.items()
     }
     preparation = TablePreparation(
         tuple(encoders), **names, has_names=tables[0].has_names, labels=formats.labels
@@ -175,13 +188,12 @@ def target_name(
 
 def _roles(
     table: RawTable, options: TableOptions, target: ColumnRef, qid: ColumnRef, require_labels: bool
-) -> tuple[ColumnRoles, int | None]:
-    """Assign the roles of the columns, and that of the weights."""
-    names = table.names
-    weight = None if options.weight is None else find_column(table, options.weight, "the weights")
+) -> tuple[ColumnRoles, dict[str, int]]:
+    """Assign the roles of the columns, and those of numbers of the rows, such as weights."""
+    names, numbers = table.names, number_columns(table, options.numbers)
     dropped = {find_column(table, name, "to drop") for name in _names(options.drop, names)}
     given = [find_column(table, column, "", required=False) for column in (target, qid)]
-    hidden = {*dropped, weight, *table.index_columns} - {i for i in given if i is not None}
+    hidden = {*dropped, *numbers.values(), *table.index_columns} - {i for i in given if i is not None}
     kept = [i for i in range(len(names)) if i not in hidden]
     # a column given by its index in the file keeps its name, or else its position among those kept
     at_target, at_qid = (
@@ -208,7 +220,7 @@ def _roles(
         if names[i] not in table.positions:  # features are found by their names when rows are predicted
             raise DataError(table.path, None, f"several columns are called {names[i]!r}; rename all but one")
     target_index, qid_index = (None if i is None else kept[i] for i in (found.target, found.qid))
-    return ColumnRoles(features, target_index, qid_index), weight
+    return ColumnRoles(features, target_index, qid_index), numbers
 
 
 def _names(texts: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.core.deadline import check_each
-from riskmin.data.base import DataError, PathLike, quote
-from riskmin.data.formats.text_table import ColumnRoles, abbreviated, column_index
+from riskmin.data.base import PathLike, quote
+from riskmin.data.formats.text_table import ColumnRoles, column_index, missing_column
 from riskmin.data.limits import MemoryBudget
 from riskmin.data.loading import format_of
 from riskmin.data.raw_tables.encoders import ColumnEncoder, NumberEncoder, encoder_from_dict, number_format
@@ -22,6 +22,9 @@ from riskmin.data.raw_tables.written import PLAIN, NumberFormat
 
 ColumnRef: TypeAlias = str | int | None
 """A column of a table, given by name or by index from 0."""
+
+NUMBER_ROLES = {"weight": "the weights", "offset": "the offset", "exposure": "the exposure"}
+"""The roles of columns with one number per row, and what messages call them."""
 
 
 class PreparedRows(NamedTuple):
@@ -36,6 +39,8 @@ class PreparedRows(NamedTuple):
     notes: tuple[str, ...] = ()
     target_name: str | None = None
     """The column of the labels, of a table of numbers; otherwise the preparation has it."""
+    offset: NDArray[np.float64] | None = None
+    """What is added to the scores of the rows."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,9 @@ class TablePreparation:
     ----------
     encoders : tuple of encoders
         One per feature of the table.
-    target, qid, weight : str or None
-        The names of the columns of labels, query ids and weights.
+    target, qid, weight, offset, exposure : str or None
+        The names of the columns of labels, query ids, weights, and of what is added to the scores, as it is
+        or by its logarithm.
     has_names : bool
         Whether the training file named its columns.
     labels : NumberFormat
@@ -78,6 +84,8 @@ class TablePreparation:
     target: str | None = None
     qid: str | None = None
     weight: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
     has_names: bool = True
     labels: NumberFormat = PLAIN
 
@@ -100,6 +108,8 @@ class TablePreparation:
         qid: ColumnRef = None,
         labels: bool = False,
         weight: ColumnRef = None,
+        offset: ColumnRef = None,
+        exposure: ColumnRef = None,
     ) -> PreparedRows:
         """Read tables with the columns of training, which are found by their names, in any order.
 
@@ -112,33 +122,39 @@ class TablePreparation:
             Whether labels are required. If not, they are read if they are there.
         weight : str, int or None
             The column of weights; by default none are read.
+        offset, exposure : str, int or None
+            The column of the offset or of the exposure; by default that of training.
         """
+        if offset is None and exposure is None:
+            offset, exposure = self.offset, self.exposure
+        given = {"weight": weight, "offset": offset, "exposure": exposure}
         target = self.target if target is None else target
         qid = self.qid if qid is None else qid
         tables = [open_raw(path, format_of(path)) for path in paths]
         parts = [
-            table.read(*self._roles(table, (target, qid, weight), labels), require_labels=labels)
+            table.read(*self._roles(table, (target, qid), given, labels), require_labels=labels)
             for table in tables
         ]
         source = RawSource(tables, parts)
-        check_weights(source, weight)
+        check_numbers(source, given)
         y = labels_written(source, self.labels)
         source.rows = source.rows._replace(y=y)
         return self.transform(source)
 
     def _roles(
-        self, table: RawTable, roles: tuple[ColumnRef, ColumnRef, ColumnRef], labels: bool
-    ) -> tuple[ColumnRoles, int | None]:
+        self, table: RawTable, roles: tuple[ColumnRef, ColumnRef], given: dict[str, ColumnRef], labels: bool
+    ) -> tuple[ColumnRoles, dict[str, int]]:
         """Find the columns of training, and those of labels and query ids, in a table."""
         names, needed = table.names, [encoder.name for encoder in self.encoders]
         # without names, a table of as many columns as features has only these, in the same order
         if not table.has_names and not labels and len(names) == len(needed):
-            return ColumnRoles(list(range(len(names))), None, None), None
-        features = [find_column(table, name, "which the model was fitted on") for name in needed]
+            return ColumnRoles(list(range(len(names))), None, None), {}
+        features = [
+            find_column(table, name, "which the model was fitted on", taken=needed) for name in needed
+        ]
         target = find_column(table, roles[0], "the labels", required=labels)
         qid = find_column(table, roles[1], "the query ids", required=False)
-        weight = None if roles[2] is None else find_column(table, roles[2], "the weights")
-        return ColumnRoles([i for i in features if i is not None], target, qid), weight
+        return ColumnRoles([i for i in features if i is not None], target, qid), number_columns(table, given)
 
     def transform(self, source: RawSource) -> PreparedRows:
         """Return X of raw rows, whose features are in the order of the encoders."""
@@ -160,7 +176,8 @@ class TablePreparation:
             for encoder, part in zip(self.encoders, encoded, strict=True)
             if part.unseen is not None
         ]
-        return PreparedRows(X, rows.y, rows.qid, self.feature_names, rows.weight, self, tuple(notes))
+        weight, names = rows.numbers.get("weight"), self.feature_names
+        return PreparedRows(X, rows.y, rows.qid, names, weight, self, tuple(notes), offset=rows.offset)
 
     def _assembled(self, values: list[Any], indices: list[Any], shape: tuple[int, int]) -> Any:
         """Return X with one entry per row and column of the table: values, and their columns of X."""
@@ -179,7 +196,7 @@ class TablePreparation:
     # ------------------------------------------------------------ model files
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
-        roles = {"target": self.target, "qid": self.qid, "weight": self.weight}
+        roles = {name: getattr(self, name) for name in ("target", "qid", *NUMBER_ROLES)}
         columns = [encoder.to_dict() for encoder in self.encoders]
         return roles | {"has_names": self.has_names, "labels": asdict(self.labels), "columns": columns}
 
@@ -187,7 +204,7 @@ class TablePreparation:
     def from_dict(cls, record: dict[str, Any], n_features: int) -> TablePreparation:
         """Return what `to_dict` wrote; raise a ValueError if it is not sound or has other features."""
         encoders = tuple(encoder_from_dict(column) for column in record["columns"])
-        roles = {name: record[name] for name in ("target", "qid", "weight")}
+        roles = {name: record[name] for name in ("target", "qid", *NUMBER_ROLES)}
         if any(value is not None and type(value) is not str for value in roles.values()):
             raise ValueError("a column of its table has no name")
         if type(record["has_names"]) is not bool or not encoders:
@@ -223,23 +240,37 @@ def labels_written(source: RawSource, written: NumberFormat) -> NDArray[Any] | N
     return numbers
 
 
-def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool = True) -> int | None:
-    """Return the index of a column; raise if it is required and missing."""
+def find_column(
+    table: RawTable, column: ColumnRef, use: str, *, required: bool = True, taken: Collection[str] = ()
+) -> int | None:
+    """Return the index of a column; raise if it is required and missing (see `missing_column`)."""
     known = table.positions.get(column) if isinstance(column, str) else None
     index = column_index(table.path, table.names, column, use) if known is None else known
     if index is None and required:
-        problem = f"there is no column {column!r} ({use}); the columns are {abbreviated(table.names)}"
-        raise DataError(table.path, None, problem)
+        assert column is not None
+        raise missing_column(table.path, table.names, column, use, taken)
     return index
 
 
-def check_weights(source: RawSource, column: ColumnRef) -> None:
-    """Raise if a weight is negative, or all are zero; `column` names them in the message."""
-    weight = source.rows.weight
-    if weight is None:
-        return
-    if (weight < 0).any():
+def number_columns(table: RawTable, given: dict[str, ColumnRef]) -> dict[str, int]:
+    """Return the columns of the numbers that are given, by their role."""
+    found = {
+        role: find_column(table, column, NUMBER_ROLES[role])
+        for role, column in given.items()
+        if column is not None
+    }
+    return {role: i for role, i in found.items() if i is not None}
+
+
+def check_numbers(source: RawSource, given: dict[str, ColumnRef]) -> None:
+    """Raise if a weight is negative, or all are zero, or an exposure is not positive."""
+    numbers = source.rows.numbers
+    weight, exposure = numbers.get("weight"), numbers.get("exposure")
+    if weight is not None and (weight < 0).any():
         problem = "the weight is negative; weights are >= 0"
-        raise source.error(str(column), problem, int(np.argmax(weight < 0)))
-    if not weight.any():
-        raise source.error(str(column), "all weights are zero; name another column", 0)
+        raise source.error(str(given["weight"]), problem, int(np.argmax(weight < 0)))
+    if weight is not None and not weight.any():
+        raise source.error(str(given["weight"]), "all weights are zero; name another column", 0)
+    if exposure is not None and (exposure <= 0).any():
+        problem = "the exposure is not above 0, so that it has no logarithm; leave out the row"
+        raise source.error(str(given["exposure"]), problem, int(np.argmax(exposure <= 0)))

@@ -6,7 +6,7 @@ import csv
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,9 +28,16 @@ class RawRows(NamedTuple):
     features: list[RawColumn]
     y: NDArray[Any] | None
     qid: NDArray[Any] | None
-    weight: NDArray[np.float64] | None
+    numbers: dict[str, NDArray[np.float64]]
+    """The numbers of the rows by their role: "weight", "offset" and "exposure"."""
     target: RawColumn | None = None
     """The labels of a file of text, as they are written."""
+
+    @property
+    def offset(self) -> NDArray[np.float64] | None:
+        """What is added to the scores of the rows: their offset, or the logarithm of their exposure."""
+        exposure = self.numbers.get("exposure")
+        return self.numbers.get("offset") if exposure is None else np.log(exposure)
 
 
 class RawTable(ABC):
@@ -50,8 +57,11 @@ class RawTable(ABC):
         return {name: i for i, name in enumerate(self.names) if counts[name] == 1}
 
     @abstractmethod
-    def read(self, roles: ColumnRoles, weight: int | None, *, require_labels: bool) -> RawRows:
-        """Read the columns that have a role; missing labels are allowed if labels are not required."""
+    def read(self, roles: ColumnRoles, numbers: Mapping[str, int], *, require_labels: bool) -> RawRows:
+        """Read the columns that have a role; missing labels are allowed if labels are not required.
+
+        `numbers` are the columns of weights, and of what else there is of a number per row.
+        """
 
     def line_of(self, row: int) -> int | None:
         """Return the line of a row, both counted from 1; None if the file has no lines."""
@@ -78,13 +88,14 @@ class RawSource:
         self.tables, self.path = tables, tables[0].path
         self.ends = np.cumsum([len(part.features[0]) for part in parts]).tolist()
         columns = zip(*(part.features for part in parts), strict=True)
-        y, qid, weight = (
+        y, qid = (
             concatenated([str(table.path) for table in tables], name, [getattr(part, name) for part in parts])
-            for name in ("y", "qid", "weight")
+            for name in ("y", "qid")
         )
+        numbers = {name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers}
         targets = [part.target for part in parts if part.target is not None]
         target = joined(targets) if len(targets) == len(parts) else None
-        self.rows = RawRows([joined(column) for column in columns], y, qid, weight, target)
+        self.rows = RawRows([joined(column) for column in columns], y, qid, numbers, target)
 
     def error(self, column: str, problem: str, row: int) -> DataError:
         """Return the error about a column at a row of all tables, counted from 0."""
@@ -104,22 +115,20 @@ class RawText(RawTable):
         self.path, self.table = path, inspect_table(path, tsv)
         self.names, self.has_names = self.table.names, self.table.header
 
-    def read(self, roles: ColumnRoles, weight: int | None, *, require_labels: bool) -> RawRows:
-        roles_of_rows = (roles.target, roles.qid, weight)
+    def read(self, roles: ColumnRoles, numbers: Mapping[str, int], *, require_labels: bool) -> RawRows:
+        roles_of_rows = (roles.target, roles.qid, *numbers.values())
         columns = sorted({*roles.features, *(i for i in roles_of_rows if i is not None)})
         coded = _codes(self.table, columns)
         features = [RawColumn.of_text(self.names[i], *coded[i]) for i in roles.features]
-        y = qid = weights = target = None
+        y = qid = target = None
         if roles.target is not None:
             target = RawColumn.of_text(self.names[roles.target], *coded[roles.target])
             y = self._labels(roles.target, *coded[roles.target], required=require_labels)
         if roles.qid is not None:
             codes, words = self._present(roles.qid, *coded[roles.qid])
             qid = parse_query_ids(self.path, self.names[roles.qid], words)[codes]
-        if weight is not None:
-            codes, words = self._present(weight, *coded[weight])
-            weights = self._numbers(weight, codes, words)
-        return RawRows(features, y, qid, weights, target)
+        read = {name: self._numbers(i, *self._present(i, *coded[i])) for name, i in numbers.items()}
+        return RawRows(features, y, qid, read, target)
 
     def _labels(
         self, i: int, codes: NDArray[np.intp], words: list[str], *, required: bool
@@ -240,11 +249,12 @@ class RawParquet(RawTable):
         self.names = self.rows.names
         self.index_columns = set(range(len(self.names))) - set(self.rows.usable)
 
-    def read(self, roles: ColumnRoles, weight: int | None, *, require_labels: bool) -> RawRows:
+    def read(self, roles: ColumnRoles, numbers: Mapping[str, int], *, require_labels: bool) -> RawRows:
         MemoryBudget(self.path).require(8 * self.rows.n * (len(roles.features) + 1))
         features: list[list[RawColumn]] = [[] for _ in roles.features]
         y: list[NDArray[Any] | None] = []
-        qid, weights = [], []
+        qid: list[NDArray[Any]] = []
+        read: dict[str, list[NDArray[Any]]] = {name: [] for name in numbers}
         for batch, start in self.rows.record_batches():
             for parts, i in zip(features, roles.features, strict=True):
                 parts.append(_arrow_column(self.names[i], batch.column(i)))
@@ -258,14 +268,14 @@ class RawParquet(RawTable):
             if (q := roles.qid) is not None:
                 ids = exact_ids(self.path, self.names[q], batch.column(q), start)
                 qid.append(check_query_ids(self.path, self.names[q], ids))
-            if weight is not None:
-                weights.append(read_column(self.path, self.names[weight], batch.column(weight), start))
+            for name, i in numbers.items():
+                read[name].append(read_column(self.path, self.names[i], batch.column(i), start))
         labels = [part for part in y if part is not None]
         return RawRows(
             [joined(parts) for parts in features],
             np.concatenate(labels) if labels and len(labels) == len(y) else None,
             np.concatenate(qid) if qid else None,
-            np.concatenate(weights) if weights else None,
+            {name: np.concatenate(parts) for name, parts in read.items()},
         )
 
 

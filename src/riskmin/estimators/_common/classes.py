@@ -12,11 +12,13 @@ from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.input import DaskLabelsMixin, EncodedLabels
-from riskmin.estimators._common.multi_output import loss_for_classes, supports_multiclass, unpack_weights
+from riskmin.estimators._common.fit import loss_for_classes, supports_multiclass
+from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.offset import OffsetScoreMixin
+from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
-from riskmin.losses import get_loss
+from riskmin.losses import Logistic, get_loss
 
 
 def has_probabilities(model: Any) -> bool:
@@ -56,7 +58,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def _decision_intercept(self, scores: Callable[[], NDArray], b: float, rows: EncodedLabels) -> NDArray:
         """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
-        self.threshold_, (y, weight, _, loss) = 0.0, rows
+        self.threshold_, (y, weight, _, loss) = 0.0, rows[:4]
         # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
         if self.fit_intercept and loss.has_cutoff:
             c = np.full(len(y), 1 / len(y)) if weight is None else weight
@@ -78,7 +80,11 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def predict(self, X: Any) -> NDArray:
         """Predict the class of every row: that of the largest score if there are more than two."""
-        labels: NDArray = beside(self._labels_of_scores(on_host(self.decision_function(X))), X)
+        return self._predicted(self.decision_function(X), X)
+
+    def _predicted(self, z: NDArray, X: Any) -> NDArray:
+        """Return the class of each row, beside X."""
+        labels: NDArray = beside(self._labels_of_scores(on_host(z)), X)
         return labels
 
     def _labels_of_scores(self, z: NDArray) -> NDArray:
@@ -89,18 +95,22 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
-        return self._probabilities(X, log=False)
+        return self._probabilities(self.decision_function(X), X, log=False)
 
     @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> NDArray:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        return self._probabilities(X, log=True)
+        return self._probabilities(self.decision_function(X), X, log=True)
 
-    def _probabilities(self, X: Any, *, log: bool) -> NDArray:
-        z, special = on_host(self.decision_function(X)), scipy_module("special")
+    def _probabilities(self, z: NDArray, X: Any, *, log: bool) -> NDArray:
+        """Return the probabilities of the classes by the scores of the rows, beside X."""
+        z = on_host(z)
         if z.ndim == 1:
-            function = special.log_expit if log else special.expit
-            p = np.stack([function(s) for s in (-z, z)], axis=1)
+            # the loss is minus the logarithm of the probability; z is the difference of two scores of softmax
+            loss, one = get_loss(self.loss), np.ones(len(z))
+            loss = Logistic() if loss.multi_output else loss
+            log_p = np.stack([-loss.values(z, y) for y in (-one, one)], axis=1)
+            p = log_p if log else np.exp(log_p)
         else:
             p = self._class_probabilities(z, log=log)
         result: NDArray = beside(p, X)
@@ -113,7 +123,7 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
         return p
 
 
-class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
+class MulticlassMixin(OffsetScoreMixin, BinaryMixin):
     """A classifier whose classes are fitted jointly by a multi-output loss, unless there are two."""
 
     coef_: NDArray
@@ -127,8 +137,11 @@ class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
     def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         classes = unique_classes(y, weight)
         loss = loss_for_classes(loss, len(classes))
-        # rows of weight zero may have labels outside `classes`: clip their code, which has no effect
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        # rows of weight zero may have labels outside `classes`: any code will do, since it has no effect
+        if len(classes) == 2:
+            codes = (y == classes[1]).astype(np.intp)
+        else:
+            codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1

@@ -12,6 +12,7 @@ from riskmin.core import NDArray, Result
 from riskmin.executors.base import row_ends
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import PairwiseHinge, RocArea
+from riskmin.losses.offset import AtOffset
 from riskmin.problem import shard_ops
 from riskmin.problem.kernel.rkhs import RkhsMap
 from riskmin.problem.objective import Objective
@@ -75,8 +76,14 @@ def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
     """Return the scores and labels of the rows of positive weight."""
     risk: Any = objective.risk
     z = np.concatenate([to_numpy(part) for part in risk.executor.map(shard_ops.scores, risk.linear_map, w)])
-    y, c = (to_numpy(part) for part in risk.labels)
+    y, c = _labels(risk)
     return z[c > 0], y[c > 0]
+
+
+def _labels(risk: Any) -> tuple[NDArray, NDArray]:
+    """Return the labels, without offsets beside them, and the weights of all rows."""
+    y, c = (to_numpy(part) for part in risk.labels)
+    return (y[:, 0] if isinstance(risk.loss, AtOffset) else y), c
 
 
 def _has_signal(objective: Objective) -> bool:
@@ -85,7 +92,7 @@ def _has_signal(objective: Objective) -> bool:
     For few rows without signal, w = 0 is the right answer and needs no warning.
     """
     risk: Any = objective.risk
-    y, c = (to_numpy(part) for part in risk.labels)
+    y, c = _labels(risk)
     if len(c) > 200 or not isinstance(
         risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
     ):
@@ -153,8 +160,7 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
 
 def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
-    risk: Any = objective.risk
-    y, c = (to_numpy(part) for part in risk.labels)
+    y, c = _labels(objective.risk)
     # rows of weight zero have no effect on the fit
     codes = np.unique(y[c > 0], return_inverse=True)[1]
     return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)

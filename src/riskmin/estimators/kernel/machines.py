@@ -35,7 +35,7 @@ from riskmin.estimators.persistence.records import (
     rows_from_arrays,
     rows_to_arrays,
 )
-from riskmin.estimators.regressor import is_poisson, numeric_targets
+from riskmin.estimators.regressor import has_log_link, numeric_targets
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 
@@ -148,7 +148,7 @@ class KernelMachine(CertifiedEstimator):
         else:
             raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
         self.dual_coef_ = beta[self.support_].T[0] if beta.shape[1] == 1 else beta[self.support_].T
-        self.intercept_: Any = read_finite(fitted, "intercept")
+        self.intercept_: Any = np.float64(read_finite(fitted, "intercept"))
 
 
 def _n_functions(fitted: dict[str, Any]) -> int:
@@ -300,7 +300,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         \min_{f, b}\; J(f, b) = \tfrac\alpha2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i) + b, y_i),
         \qquad f = \sum_i \beta_i\, k(x_i, \cdot).
 
-    The prediction is f(x) + b, except for the Poisson loss, whose scores are logarithms of the mean: it
+    The prediction is f(x) + b, except for "poisson", say, whose scores are logarithms of the mean: it
     predicts :math:`e^{f(x) + b}`.
 
     Parameters
@@ -315,7 +315,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
     ----------
     dual_coef_ : (m,) array
         The coefficients of the rows `support_`.
-    intercept_ : float
+    intercept_ : scalar
         b.
 
     Examples
@@ -334,7 +334,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = is_poisson(self.loss)
+        tags.target_tags.positive_only = has_log_link(self.loss)
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
@@ -345,7 +345,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         X : (n, p) array, CSR matrix or data frame
             The (n, n) kernel matrix itself, if the kernel is "precomputed".
         y : (n,) array
-            Real numbers, >= 0 for the Poisson loss.
+            Real numbers, >= 0 for losses of logarithms of the mean.
         sample_weight : (n,) array, optional
             Weights >= 0; rows of weight zero have no effect on the fit.
 
@@ -367,6 +367,6 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         return numeric_targets(self, y), weight
 
     def predict(self, X: Any) -> NDArray:
-        """Predict f(x) + b; its exponential for the Poisson loss."""
+        """Predict f(x) + b; its exponential for losses of logarithms of the mean."""
         z = kernel_scores(self, X)
-        return np.exp(z) if is_poisson(self.loss) else z
+        return np.exp(z) if has_log_link(self.loss) else z

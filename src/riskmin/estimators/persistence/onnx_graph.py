@@ -20,9 +20,9 @@ from riskmin.data.raw_tables.columns import MISSING, level_of, spellings
 from riskmin.data.raw_tables.encoders import CategoryEncoder, DateEncoder
 from riskmin.data.raw_tables.preparation import TablePreparation
 from riskmin.estimators.classifier import LinearClassifier
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.ranker import LinearRanker
-from riskmin.estimators.regressor import LinearRegressor, is_poisson
+from riskmin.estimators.regressor import LinearRegressor, has_log_link
 from riskmin.estimators.scikit_learn import check_is_fitted
 
 OPSETS = {"": 17, "ai.onnx.ml": 2}
@@ -126,7 +126,7 @@ class _Graph:
     # ------------------------------------------------------------ models
     def of_model(self, model: Any) -> Any:
         """Return the ONNX model of a fitted estimator."""
-        W: NDArray = np.atleast_2d(on_host(model.coef_)).T  # one column per output
+        W: NDArray = np.atleast_2d(dense_weights(model)).T  # one column per output
         b = np.ravel(on_host(model.intercept_)) + np.zeros(W.shape[1])
         if model.preparation_ is None:
             products = [self.add("MatMul", self.input("X", len(W)), self.constant(W))]
@@ -139,7 +139,7 @@ class _Graph:
         if model.task == "classification":
             self._of_classes(model, z)
         elif model.task == "regression":
-            self.output("prediction", self.add("Exp", z) if is_poisson(model.loss) else z, kind, shape)
+            self.output("prediction", self.add("Exp", z) if has_log_link(model.loss) else z, kind, shape)
         else:
             self.output("scores", z, kind, shape)
         return self._finished(model)

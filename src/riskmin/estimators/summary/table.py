@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import to_numpy
-from riskmin.arrays.partitioned import is_partitioned
+from riskmin.certificates.curvature import SingularHessian
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
-from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.fit import normalize_weights, resolve_regularizer
-from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
-from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
+from riskmin.estimators._common.fit import resolve_regularizer
+from riskmin.estimators._common.training_rows import training_rows
+from riskmin.estimators.gpu_rows import dense_weights, on_host
+from riskmin.estimators.region import region_of_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
 from riskmin.estimators.summary.multiclass import class_covariance
 
 MAX_COEFFICIENTS = 10_000
 """The Hessian of more coefficients than this takes more than 0.8 GB."""
-OBJECTIVE_RTOL = 1e-6
-"""Relative difference up to which the recomputed objective counts as that of the fit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +51,11 @@ class CoefficientSummary:
         "hessian" or "sandwich"; empty without standard errors.
     freedom : float
         Degrees of freedom of the t distribution; infinite for the normal distribution.
+    proved : (q, 2) array
+        The ends of intervals that certainly hold the coefficients of the minimum of J; NaN where they are not
+        known. See `riskmin.optimum_region`.
     precision : float
-        How far a coefficient may be from that of the minimum of J, in standard errors: by the proved gap, to
-        second order.
+        How far a coefficient is from that of the minimum of J, at most, in standard errors: by `proved`.
     heading : dict
         What was fitted: the loss, the penalty, the number of observations and the certificate.
     note : str
@@ -81,9 +80,15 @@ class CoefficientSummary:
     covariance: NDArray
     method: str
     freedom: float
-    precision: float
+    proved: NDArray
     heading: dict[str, str] = field(default_factory=dict)
     note: str = ""
+
+    @property
+    def precision(self) -> float:
+        """The largest proved distance of a coefficient to that of the minimum, in standard errors."""
+        lower, upper = self.proved.T
+        return float(np.max(np.maximum(self.coef - lower, upper - self.coef) / self.std_err))
 
     @property
     def statistic(self) -> NDArray:
@@ -161,7 +166,14 @@ class SummaryMixin:
     """The method `summary` of linear estimators of rows."""
 
     def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95, covariance: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        level: float = 0.95,
+        covariance: str | None = None,
     ) -> CoefficientSummary:
         r"""Return the coefficients with standard errors, z values and confidence intervals.
 
@@ -185,6 +197,8 @@ class SummaryMixin:
             The training data, as given to `fit`, in this process.
         sample_weight : (n,) array, optional
             As given to `fit`. A weight counts: a row of weight 2 is two observations.
+        offset : (n,) array, optional
+            As given to `fit`.
         level : float
             The level of the confidence intervals, in (0, 1).
         covariance : None, "hessian" or "sandwich"
@@ -214,21 +228,21 @@ class SummaryMixin:
         x0           0.8677...   0.1133   7.656  ...
         x1         ...
         ------...
-        By the proved gap, coefficients are within ... standard errors of the minimum. Intervals ...
+        It is proved that coefficients are within ... standard errors of the minimum. Intervals ...
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}, but a confidence level is between 0 and 1, such as 0.95")
         if covariance not in (None, "hessian", "sandwich"):
             raise ValueError(f"covariance={covariance!r}: give 'hessian', 'sandwich' or None")
         check_is_fitted(self)
-        return summarize(self, X, y, sample_weight, level, covariance)
+        return summarize(self, X, y, sample_weight, offset, level, covariance)
 
 
 def summarize(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: float, covariance: str | None
+    model: Any, X: Any, y: Any, sample_weight: Any, offset: Any, level: float, covariance: str | None
 ) -> CoefficientSummary:
     """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
-    rows, at, counts = _training_rows(model, X, y, sample_weight)
+    rows, at, counts = training_rows(model, X, y, sample_weight, offset)
     names, coef = _coefficients(model)
     loss = model._fitted_loss()
     heading = _heading(model, counts)
@@ -237,13 +251,13 @@ def summarize(
         sandwich = _uses_sandwich(model, loss, covariance, len(coef))
         compute = class_covariance if loss.multi_output else coefficient_covariance
         found = compute(model, rows, at, counts, sandwich=sandwich)
-    except NoCovariance as reason:
+    except (NoCovariance, SingularHessian) as reason:
         matrix = np.full((len(coef),) * 2, math.nan) if len(coef) <= MAX_COEFFICIENTS else np.empty((0, 0))
+        none = np.full((len(coef), 2), math.nan)
         note = f"No standard errors: {reason}."
-        return CoefficientSummary(names, coef, unknown, level, matrix, "", math.inf, math.nan, heading, note)
+        return CoefficientSummary(names, coef, unknown, level, matrix, "", math.inf, none, heading, note)
     std_err = np.sqrt(np.diag(found.matrix))
-    # |e_j'(theta - theta*)| <= sqrt(2 gap (H^-1)_jj) for a quadratic J
-    precision = float(np.max(np.sqrt(2 * max(model.gap_, 0.0) * found.inverse_hessian) / std_err))
+    proved = _proved_intervals(model, rows, at, counts, coef, found)
     exact = loss.likelihood == "normal" and not sandwich
     heading["covariance"] = (
         "sandwich, which needs no likelihood"
@@ -252,7 +266,7 @@ def summarize(
     )
     if exact:
         heading["variance"] = f"{found.dispersion:.6g}"
-    return CoefficientSummary(
+    summary = CoefficientSummary(
         names,
         coef,
         std_err,
@@ -260,47 +274,25 @@ def summarize(
         found.matrix,
         "sandwich" if sandwich else "hessian",
         float(counts.sum()) - len(coef) if exact else math.inf,
-        precision,
+        proved,
         heading,
-        _note(model, precision),
     )
+    return replace(summary, note=_note(model, summary.precision))
 
 
-def _training_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, RiskArguments, NDArray]:
-    """Return the rows of positive weight, the arguments of the loss, and the given weights; check J."""
-    if model.task != "classification" and (np.ndim(model.coef_) == 2 or model._fitted_loss().multi_output):
-        raise ValueError(
-            "summary() takes regressions of one column: fit one model per output, and give each its own y"
-        )
-    X = np.asarray(X) if isinstance(X, list) else X
-    rows = validate_rows(model, X, reset=False)
-    if is_partitioned(rows):
-        raise ValueError("summary() needs all rows in this process: give X.whole()")
-    y, given = compute_if_dask(y), compute_if_dask(sample_weight)
-    if model.weighted_ and given is None:
-        raise ValueError("the model was fitted with weights of rows, on which J depends: give sample_weight")
-    weight = normalize_weights(given, X.shape[0])
-    counts = np.ones(X.shape[0]) if given is None else np.asarray(given, dtype=np.float64)
-    if weight is not None and not (counts > 0).all():
-        used = counts > 0
-        X, rows, y = select_rows(X, used), select_rows(rows, used), np.asarray(y)[used]
-        weight, counts = weight[used], counts[used]
-    at = model._risk_arguments(X, y, weight)
-    at = RiskArguments(*(np.asarray(on_host(part), dtype=np.float64) for part in at))
-    J = float(model._fitted_loss().value_grad(*at)[0]) + float(model.alpha) * model._penalty().value(
-        np.asarray(model.result_.w)
-    )
-    if abs(J - model.objective_) > OBJECTIVE_RTOL * abs(model.objective_) + 1e-300:
-        raise ValueError(
-            f"the objective is {J:.9g} for these data, not {model.objective_:.9g} as in the fit: give the X, "
-            "y and sample_weight of the fit"
-        )
-    return to_numpy(rows) if is_gpu_rows(rows) else rows, at, counts
+def _proved_intervals(model: Any, rows: Any, at: Any, counts: NDArray, coef: NDArray, found: Any) -> NDArray:
+    """Return the ends of intervals that hold the coefficients of the minimum; NaN if none are known."""
+    if model._fitted_loss().multi_output:
+        return np.stack([coef - found.distance, coef + found.distance], axis=1)
+    try:
+        return region_of_rows(model, rows, at, counts).intervals
+    except ValueError:  # a loss without a conjugate, or a penalty that is no sum of squares
+        return np.full((len(coef), 2), math.nan)
 
 
 def _coefficients(model: Any) -> tuple[list[str], NDArray]:
     """Return names and values of the coefficients; of several classes, less those of the first class."""
-    coef, names = on_host(model.coef_), _feature_names(model)
+    coef, names = dense_weights(model), _feature_names(model)
     if not model._fitted_loss().multi_output:
         b = [model._risk_intercept()] if model.fit_intercept else []
         return ["intercept"] * len(b) + names, np.concatenate([b, np.ravel(coef)])
@@ -358,7 +350,11 @@ def _heading(model: Any, counts: NDArray) -> dict[str, str]:
 
 def _note(model: Any, precision: float) -> str:
     """Return how precise the coefficients are, and what the standard errors leave out."""
-    text = f"By the proved gap, coefficients are within {precision:.2g} standard errors of the minimum."
+    if math.isfinite(precision):
+        text = f"It is proved that coefficients are within {precision:.2g} standard errors of the minimum."
+    else:
+        text = "How far coefficients are from the minimum is not proved"
+        text += ": fit with a smaller tol." if math.isinf(precision) else " for this loss and penalty."
     if model.alpha:
         text += f" Intervals do not include the bias of the penalty (alpha={model.alpha:g})."
-    return text if precision <= 0.1 else f"{text} Fit with a smaller tol for more digits."
+    return f"{text} Fit with a smaller tol for more digits." if 0.1 < precision < math.inf else text

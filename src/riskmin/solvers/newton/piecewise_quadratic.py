@@ -46,7 +46,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
-        self.shift, self.lower, self.upper = (np.empty(self.y.shape) for _ in range(3))
+        self.shift, self.lower, self.upper = (np.empty(self.c.shape) for _ in range(3))
 
         def conjugate(part: slice) -> Any:
             """The conjugate of a range of rows, whose numbers are copied: some are read-only views of one."""

@@ -37,7 +37,7 @@ NO_MINIMUM = (
 
 @dataclass(frozen=True)
 class UnpenalizedNewton(Solver):
-    """Newton's method for a risk without a penalty: least squares, logistic, softmax and Poisson regression.
+    """Newton's method for a risk of a self-concordant loss without a penalty, such as logistic regression.
 
     Examples
     --------
@@ -59,8 +59,8 @@ class UnpenalizedNewton(Solver):
         risk: Any = obj.risk
         if obj.reg.penalized_part != NoPenalty() or not math.isfinite(risk.loss.self_concordance):
             return (
-                "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax' and 'poisson' have a "
-                "proof of their minimum: give alpha > 0, such as 1e-9"
+                "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax', 'poisson', 'gamma', "
+                "'tweedie' and 'negative_binomial' have a proof: give alpha > 0, such as 1e-9"
             )
         if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
             return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
