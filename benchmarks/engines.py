@@ -5,7 +5,8 @@
 The function that runs on the shards returns an existing array, so that the only computation is the sum of two
 arrays. Printed are minimum and median in milliseconds, also for a single float, which is the latency. Ordered
 sums are bitwise equal for all executors; the others sum at the workers first, or as MPI does. MPI is started
-by the environment's mpiexec; Dask as a LocalCluster with processes, over TCP.
+by the environment's mpiexec; Dask as a LocalCluster with processes, over TCP; Spark as a local-cluster of two
+workers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks.harness.script import print_head, script_parser
 from riskmin.arrays.matrix import as_matrix
 
 WORKERS = 2
-ENGINES = ("serial", "threads", "processes", "mpi", "dask")
+ENGINES = ("serial", "threads", "processes", "mpi", "dask", "spark")
 
 
 # ---------------------------------------------------------------- functions that run on the shards
@@ -108,6 +109,19 @@ def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
             executor.close()
 
 
+def on_spark(floats, rounds, workers=WORKERS):
+    """Two worker processes of Spark, with as many cores as there are tasks for each."""
+    from benchmarks import spark
+
+    session = spark.session(2, workers // 2)
+    try:
+        executor = rm.SparkExecutor(session, n_workers=workers, patience=300)
+        yield "`SparkExecutor()`", latencies(executor.place(shards(workers)), floats, rounds)
+        executor.close()
+    finally:
+        session.stop()
+
+
 def rows(only, floats, rounds):
     """Names of executors and their seconds."""
     local = {
@@ -124,6 +138,8 @@ def rows(only, floats, rounds):
         yield from on_mpi(floats, rounds)
     if "dask" in only:
         yield from on_dask(floats, rounds)
+    if "spark" in only:
+        yield from on_spark(floats, rounds)
 
 
 def main():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,12 @@ CONSTANTS = {
     "mpi": "`Spmd`, a round between two ranks",
     "dask": "`DaskExecutor`, a round with two workers",
     "dask_worker": "the same, per additional worker (eight workers on two cores)",
+    "spark": "`SparkExecutor`, a round with two tasks",
+    "spark_task": "the same, per additional task (eight tasks on two cores)",
+    "lbfgs_rounds": "logistic, `Lbfgs`, 20 000 dense rows, 1000 columns, lam 0.01, tol 1e-3: rounds",
+    "lbfgs_gradients": "of these with a gradient",
+    "bundle_rounds": "hinge, `Bundle`, the same rows: rounds",
+    "bundle_gradients": "of these with a gradient",
 }
 
 
@@ -71,6 +78,20 @@ def loss_seconds(loss, y, n):
     return fastest(lambda: loss.value_grad(z, y, c), 3) / n
 
 
+def rounds_of(loss, solver):
+    """Number of rounds of a fit whose rows are not in this process, and of those that return a gradient."""
+    from benchmarks.scale import Metered, drawn
+
+    X, z, *_ = drawn()
+    risk = rm.linear_risk(
+        X, np.where(z > 0, 1.0, -1.0), loss, executor=Metered(rm.Serial), fit_intercept=True
+    )
+    risk.executor.clear()
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-2), solver, tol=1e-3)
+    assert result.status == "converged", result
+    return risk.executor.rounds, risk.executor.floats // X.shape[1]
+
+
 def measured():
     from benchmarks import engines
     from benchmarks.kernels import dense, sparse
@@ -79,6 +100,8 @@ def measured():
     n = 1_000_000
     rounds = dict(engines.on_mpi(1, 200))
     two, eight = (next(engines.on_dask(1, 200, workers, [True]))[1][0] for workers in (2, 8))
+    pair, octet = (next(engines.on_spark(1, 200, tasks))[1][0] for tasks in (2, 8))
+    lbfgs, bundle = rounds_of("logistic", rm.Lbfgs()), rounds_of("hinge", rm.Bundle())
     return {
         "dense": pass_over(dense(20_000, 1000, np.float32)),
         "sparse": pass_over(sparse(100_000, 1_000_000, 100, np.float32)),
@@ -89,12 +112,20 @@ def measured():
         "mpi": rounds["`Spmd(ordered=True)`"][0],
         "dask": two,
         "dask_worker": (eight - two) / 6,
+        "spark": pair,
+        "spark_task": (octet - pair) / 6,
+        "lbfgs_rounds": lbfgs[0],
+        "lbfgs_gradients": lbfgs[1],
+        "bundle_rounds": bundle[0],
+        "bundle_gradients": bundle[1],
     }
 
 
 def write():
     """Measure the constants, and save them with three digits."""
-    values = {name: float(f"{value:.3g}") for name, value in measured().items()}
+    values = {
+        name: value if isinstance(value, int) else float(f"{value:.3g}") for name, value in measured().items()
+    }
     FILE.write_text(json.dumps(values, indent=2) + "\n")
     print(constants_table(values))
 
@@ -110,15 +141,17 @@ DATA = {
 }
 
 
-def round_of(k, kind, engine, pairs, workers=WORKERS):
-    """The parts of the critical path of one round, in seconds."""
+def round_of(k, kind, engine, pairs, workers=WORKERS, n=None, solver="bundle"):
+    """The parts of the critical path of one round, in seconds; n rows, a terabyte by default."""
     data = DATA[kind]
-    n, p = TERABYTE / data["row"], data["p"]
+    n, p = TERABYTE / data["row"] if n is None else n, data["p"]
     parts = {"pass": k[kind] * data["nnz"] * n / workers}
     rounds = 2 if pairs else 1
-    if engine == "Dask":
-        parts["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
-        down = rounds * 8 * p * (np.log2(workers) if 8 * p * workers > TREE_BROADCAST_BYTES else workers)
+    if engine != "MPI":
+        latency, more = {"Dask": ("dask", "dask_worker"), "Spark": ("spark", "spark_task")}[engine]
+        parts["latency"] = rounds * (k[latency] + k[more] * (workers - 2))
+        tree = engine == "Dask" and 8 * p * workers > TREE_BROADCAST_BYTES
+        down = rounds * 8 * p * (np.log2(workers) if tree else workers)
         parts["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
         parts["sum"] = k["add"] * p * workers
     else:
@@ -126,7 +159,7 @@ def round_of(k, kind, engine, pairs, workers=WORKERS):
         parts["network"] = (16 * p + (8 * n if pairs else 0)) / BANDWIDTH
         parts["sum"] = k["add"] * p
     parts["loss"] = k["roc_area"] * n if pairs else 0.0
-    parts["solver"] = k["bundle"] * p
+    parts["solver"] = k[solver] * p
     return parts
 
 
@@ -137,7 +170,12 @@ def seconds(x):
 def rounds_table(k):
     head = "X | workers | executor | loss | pass | latency | network | sum | loss of all rows | solver | all"
     lines = [f"| {head} | longest |", "| --- |" + " --- |" * 11]
-    cases = [(kind, WORKERS, by, pairs) for kind in DATA for pairs in (False, True) for by in ("Dask", "MPI")]
+    cases = [
+        (kind, WORKERS, by, pairs)
+        for kind in DATA
+        for pairs in (False, True)
+        for by in ("Dask", "Spark", "MPI")
+    ]
     cases += [(kind, 100, "Dask", False) for kind in DATA]
     for kind, workers, engine, pairs in cases:
         parts = round_of(k, kind, engine, pairs, workers)
@@ -170,13 +208,52 @@ def bytes_table():
 
 def constants_table(k):
     def value(x):
+        if isinstance(x, int):
+            return str(x)
         return f"{1e9 * x:.3g} ns" if x < 1e-5 else f"{1e3 * x:.3g} ms"
 
     rows = [f"| {text} | {value(k[name])} |" for name, text in CONSTANTS.items()]
     return "\n".join(["| what | time |", "| --- | --- |", *rows])
 
 
+PLAN = [(1e9, 10), (1e9, 1000), (1e11, 10), (1e11, 1000)]
+"""Numbers of rows and of workers."""
+
+
+def fit_of(k, engine, solver, n, workers):
+    """The parts of the critical path of a fit of dense rows, in seconds.
+
+    A gradient comes with one product X d for its line search, half a pass; all rounds have the latency.
+    """
+    parts = round_of(k, "dense", engine, False, workers, n, solver)
+    latency = k[f"{solver}_rounds"] * parts.pop("latency")
+    return {"latency": latency} | {
+        name: k[f"{solver}_gradients"] * x * (1.5 if name == "pass" else 1) for name, x in parts.items()
+    }
+
+
+def plan_table(k):
+    """Whole fits of dense rows with 1000 columns in float32."""
+    head = "rows | workers | X, each worker | labels and weights | problem | rounds | gradients"
+    lines = [
+        f"| {head} | into the driver | a pass | Spark | Dask | MPI | longest, Spark |",
+        "| --- |" + " --- |" * 12,
+    ]
+    data = DATA["dense"]
+    for (n, workers), (problem, solver) in product(PLAN, (("logistic", "lbfgs"), ("hinge", "bundle"))):
+        fits = [fit_of(k, engine, solver, n, workers) for engine in ("Spark", "Dask", "MPI")]
+        gradients, driver = k[f"{solver}_gradients"], 8 * data["p"] * workers
+        counts = [str(workers), size(n * data["row"] / workers), size(16 * n), problem]
+        counts += [str(k[f"{solver}_rounds"]), str(gradients), size(gradients * driver)]
+        one_pass = seconds(round_of(k, "dense", "Spark", False, workers, n)["pass"])
+        totals = [seconds(sum(parts.values())) for parts in fits]
+        lines.append(
+            "| " + " | ".join([f"{n:.0e}", *counts, one_pass, *totals, max(fits[0], key=fits[0].get)]) + " |"
+        )
+    return "\n".join(lines)
+
+
 def tables():
     """All tables of the page, separated by blank lines."""
     k = constants()
-    return "\n\n".join([constants_table(k), bytes_table(), rounds_table(k)])
+    return "\n\n".join([constants_table(k), bytes_table(), rounds_table(k), plan_table(k)])

@@ -52,6 +52,7 @@ MENUS = {
         "ranking",
         "tagging",
         "large-data",
+        "spark",
         "gpu",
         "extend",
     ],

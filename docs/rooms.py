@@ -23,6 +23,7 @@ ROOMS = [
     ("data", "from files to arrays", 3, 1),
     ("certificates", "what multipliers prove", 2, 4),
     ("estimators", "scikit-learn", 3, 2),
+    ("spark", "rows of DataFrames", 2, 5),
     ("owners", "rows nobody shares", 3, 3),
     ("cli", "the command", 3, 4),
     ("testing", "contracts to run", 3, 5),

@@ -23,7 +23,16 @@ if os.name == "posix" and threading.current_thread() is threading.main_thread():
             signal.signal(number, default)
 
 
-SLOW = ("owners/", "faults/", "executors/test_dask", "executors/test_mpi", "project/", "test_docs.py")
+SLOW = (
+    "owners/",
+    "faults/",
+    "executors/test_dask",
+    "executors/test_mpi",
+    "executors/test_spark",
+    "spark/test_frames",
+    "project/",
+    "test_docs.py",
+)
 """Tests of processes, clusters, benchmarks and pages, all of which `make test-slow` runs."""
 
 
@@ -68,3 +77,12 @@ def files(tmp_path_factory):
     from command_files import write_files
 
     return write_files(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A Spark session with two worker processes of one core, for all tests of this process."""
+    from spark_session import started
+
+    with started() as session:
+        yield session

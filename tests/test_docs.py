@@ -184,6 +184,30 @@ def test_the_fit_of_the_gpu_tutorial_runs():
     assert scope["result"].status == "converged"
 
 
+@pytest.mark.slow
+def test_the_spark_tutorial_runs(spark, tmp_path, monkeypatch):
+    pytest.importorskip("duckdb")
+    pl = pytest.importorskip("polars")
+    rng = np.random.default_rng(0)
+    rows = {name: rng.uniform(0, 60, 400) for name in ("age", "price", "hour")}
+    bought = np.where(rows["age"] + rng.normal(0, 9, 400) > 30, "yes", "no")
+    (tmp_path / "clicks").mkdir()
+    pl.DataFrame(rows | {"bought": bought}).write_parquet(tmp_path / "clicks" / "0.parquet")
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for source in blocks("docs/tutorials/spark.md", "python"):
+        # relative paths of Spark are those of its start
+        exec(
+            source.replace('"clicks")', f'"{tmp_path}/clicks")').replace('"scored"', f'"{tmp_path}/scored"'),
+            scope,
+        )
+    for model in (scope["model"].estimator_, scope["local"]):
+        assert model.gap_ <= model.tol * model.objective_
+    assert scope["model"].estimator_.objective_ == pytest.approx(scope["local"].objective_, rel=2e-3)
+    assert {"prediction", "bought"} < set(pl.read_parquet(tmp_path / "scored").columns)
+    assert riskmin.load_data(tmp_path / "all.rsk").X.shape == (400, 3)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The data files named by the commands in the documentation."""

@@ -47,6 +47,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.executors import Threads as Threads
     from riskmin.executors.dask.executor import DaskExecutor as DaskExecutor
     from riskmin.executors.mpi.executor import Spmd as Spmd
+    from riskmin.executors.spark.executor import SparkExecutor as SparkExecutor
     from riskmin.linear_maps.linear import MultiOutput as MultiOutput
     from riskmin.linear_maps.linear import SingleOutput as SingleOutput
     from riskmin.linear_maps.tree import Tree as Tree
@@ -100,6 +101,7 @@ _NAMES_OF_MODULE = {
     "riskmin.executors": "Backend Executor Processes Serial Threads",
     "riskmin.executors.dask.executor": "DaskExecutor",
     "riskmin.executors.mpi.executor": "Spmd",
+    "riskmin.executors.spark.executor": "SparkExecutor",
     "riskmin.linear_maps.linear": "MultiOutput SingleOutput",
     "riskmin.linear_maps.tree": "Tree",
     "riskmin.losses": "LOSSES get_loss register_loss",
@@ -131,7 +133,7 @@ _REGISTRIES = {
     "riskmin.solvers": "SOLVERS",
 }
 """The registries whose classes are public, too."""
-_ROOMS = frozenset({"metrics", *(module.split(".")[1] for module in _NAMES_OF_MODULE)})
+_ROOMS = frozenset({"metrics", "spark", *(module.split(".")[1] for module in _NAMES_OF_MODULE)})
 """The subpackages, which are attributes without an import of their own, too."""
 
 

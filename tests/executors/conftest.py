@@ -7,7 +7,7 @@ import pytest
 from dask_forks import Forks
 from helpers import shards
 from mpi_jobs import job, mpiexec
-from riskmin import DaskExecutor, Processes, Serial, Threads
+from riskmin import DaskExecutor, Processes, Serial, SparkExecutor, Threads
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,11 @@ def client(forks):
 
 
 slow = pytest.mark.slow
-REMOTE = [pytest.param("processes", marks=slow), pytest.param("dask", marks=slow)]
+REMOTE = [
+    pytest.param("processes", marks=slow),
+    pytest.param("dask", marks=slow),
+    pytest.param("spark", marks=slow),
+]
 KINDS = ["serial", "threads", *REMOTE]
 
 
@@ -40,8 +44,14 @@ KINDS = ["serial", "threads", *REMOTE]
 def backend(request):
     """Each kind of executor."""
     if request.param == "dask":
-        return DaskExecutor(request.getfixturevalue("client"))
-    return {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[request.param]
+        yield DaskExecutor(request.getfixturevalue("client"))
+        return
+    if request.param == "spark":
+        executor = SparkExecutor(request.getfixturevalue("spark"))
+        yield executor
+        executor.close()
+        return
+    yield {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[request.param]
 
 
 @pytest.fixture(scope="session")

@@ -257,6 +257,11 @@ def test_the_number_of_workers(kind):
         (rm.Threads(n_workers=3), "Threads(n_workers=3)"),
         (rm.Processes(n_workers=3), "Processes(n_workers=3)"),
         (rm.Spmd(ordered=False), "Spmd(ordered=False)"),
+        (rm.SparkExecutor(), "SparkExecutor()"),
+        (
+            rm.SparkExecutor(n_workers=8, host="here", patience=5),
+            "SparkExecutor(n_workers=8, host='here', patience=5)",
+        ),
         (rm.DaskExecutor(), "DaskExecutor()"),
         (
             rm.DaskExecutor("tcp://there:8786", ordered=False, patience=5),
@@ -279,22 +284,32 @@ def without_mpi():
         return rm.Spmd().rank
 
 
+def without_spark():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyspark.sql", None)
+        return rm.SparkExecutor().spark
+
+
 NUMBERS = [(rm.Threads, 0), (rm.Threads, 2.5), (rm.Threads, "2"), (rm.Processes, -1), (rm.Processes, True)]
 VALUES = [
     *((partial(kind, n_workers=n), "n_workers=.*: give a whole number >= 1, or") for kind, n in NUMBERS),
     (lambda: rm.Threads(shards()), "give a whole number"),
     (lambda: rm.DaskExecutor(patience=-1), "patience=-1: give a number of seconds >= 0"),
     (lambda: rm.DaskExecutor(device="tpu"), "device='tpu' is no device: give 'cuda'"),
+    (lambda: rm.SparkExecutor(n_workers=0), "n_workers=0: give a whole number >= 1"),
+    (lambda: rm.SparkExecutor(patience=-1), "patience=-1: give a number of seconds >= 0"),
     (lambda: place(rm.DaskExecutor()), "there is no Dask client: start one.*or give it to DaskExecutor"),
 ]
 EXECUTOR = r"is no executor: give one such as Threads\(n_workers=2\)"
 TYPES = [
     *((partial(place, thing), EXECUTOR) for thing in (3, object(), SerialExecutor([]))),
     (lambda: place(list), "has no method map"),
+    (lambda: rm.SparkExecutor(3), "spark=3 is no session of Spark: give a pyspark.sql.SparkSession"),
     (lambda: rm.DaskExecutor(3), "client=3 is no client of Dask: give a distributed.Client"),
 ]
 MORE = [
     (lambda: rm.DaskExecutor(patience="long"), "patience='long': give a number"),
+    (without_spark, r"SparkExecutor needs PySpark and Java.*pip install 'riskmin\[spark\]'"),
     (without_mpi, r"Spmd needs mpi4py and an MPI.*pip install 'riskmin\[mpi\]'"),
 ]
 test_refusals = refusals(

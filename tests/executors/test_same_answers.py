@@ -18,10 +18,10 @@ def expected(name, is_local):
     return solve(name, Serial() if is_local else RemoteExecutor(Serial))
 
 
-def pairs(serial=(), threads=(), processes=(), dask=()):
+def pairs(serial=(), threads=(), processes=(), dask=(), spark=()):
     """Names with the kinds of executors; the remote ones are slow to start."""
-    names = {"serial": serial, "threads": threads, "processes": processes, "dask": dask}
-    marks = {"processes": pytest.mark.slow, "dask": pytest.mark.slow}
+    names = {"serial": serial, "threads": threads, "processes": processes, "dask": dask, "spark": spark}
+    marks = dict.fromkeys(["processes", "dask", "spark"], pytest.mark.slow)
     return pytest.mark.parametrize(
         ("name", "backend"),
         [
@@ -37,6 +37,7 @@ def pairs(serial=(), threads=(), processes=(), dask=()):
     threads=PROBLEMS,
     processes=["ROC area"],
     dask=["hinge, intercept", "L1", "ROC area", "NDCG", "chain CRF"],
+    spark=["hinge, intercept", "L1", "ROC area", "NDCG", "chain CRF"],
 )
 def test_fits_have_the_bits_of_one_process(name, backend):
     result = solve(name, backend)

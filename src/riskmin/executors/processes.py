@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard, blas_threads, signals
-from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
+from riskmin.core.deadline import check, check_each
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Backend, Executor, call_arguments, sum_tuples
+from riskmin.executors.connections import WorkerConnection, answer, numbered, raise_first, seconds_left
 from riskmin.executors.errors import portable
 from riskmin.executors.local import worker_count
 
@@ -92,16 +92,6 @@ class _ReceiveBuffer:
             self.memory = None
 
 
-_NUMBER_BYTES = 8
-"""A message begins with its number, which the reply repeats: a call may be interrupted at any point, so that
-its reply comes after the next call began."""
-
-
-def _numbered(number: int, message: bytes) -> bytes:
-    """Return a message with its number."""
-    return number.to_bytes(_NUMBER_BYTES, "little") + message
-
-
 def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, ...]]) -> list[Any]:
     return [f(s, *a) for s, a in check_each(zip(shards, todo, strict=True))]
 
@@ -119,66 +109,33 @@ def _serve(conn: Connection) -> None:
             reply = sender.pack((True, None))
         except Exception as error:  # a partition that cannot be read
             reply = sender.pack((False, portable(error, "a worker process")))
-        conn.send_bytes(_numbered(0, reply))
-        # rounds: a function, its arguments for each shard, and the seconds left until the deadline
-        while True:
-            message = conn.recv_bytes()
-            try:
-                f, todo, seconds = receiver.unpack(message[_NUMBER_BYTES:])
-                blas_threads.limit_new_libraries()
-                results = TimeLimit(time.perf_counter() + seconds).call(_on_each, f, shards, todo)
-                reply = sender.pack((True, results))
-            except Exception as error:  # also where a function or its result cannot be pickled
-                reply = sender.pack((False, portable(error, "a worker process")))
-            conn.send_bytes(message[:_NUMBER_BYTES] + reply)
+        conn.send_bytes(numbered(0, reply))
+        while answer(conn, receiver.unpack, sender.pack, lambda f, todo: _on_each(f, shards, todo)):
+            pass
     sender.close()
     # a regular exit would warn about arrays that still view the shared memory
     os._exit(0)
 
 
-class _WorkerHandle:
+class _WorkerHandle(WorkerConnection):
     """Parent's end of the connection to one worker process."""
 
     def __init__(self, context: Any, shards: Sequence[Shard | LazyShard]) -> None:
         # the child end is closed here, so that recv raises EOFError once the worker has ended
-        self.conn, child_conn = context.Pipe()
+        conn, child_conn = context.Pipe()
+        super().__init__(conn)
         self.process = context.Process(target=_serve, args=(child_conn,), daemon=True)
         with signals.sigterm_blocked():
             self.process.start()
         child_conn.close()
         self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
         self.conn.send_bytes(self.data.pack([shard.without_cache() for shard in shards]))
-        self.number = 0  # of the last message
-
-    def send(self, obj: Any) -> None:
-        """Send an object."""
-        self.number += 1
-        try:
-            self.conn.send_bytes(_numbered(self.number, self.sender.pack(obj)))
-        except OSError:
-            self._raise_died()
 
     def receive(self, *, copy: bool = True) -> Any:
         """Return the worker's reply; without `copy`, its arrays are valid until the next call."""
-        message = self._next_message()
-        # replies to calls that were interrupted before they received them
-        while not message.startswith(_numbered(self.number, b"")):
-            message = self._next_message()
-        return self.receiver.unpack(message[_NUMBER_BYTES:], copy=copy)
+        return self.receiver.unpack(self.receive_message(), copy=copy)
 
-    def _next_message(self) -> bytes:
-        """Receive the next message, before it is unpickled: one that cannot be unpickled is consumed, too."""
-        try:
-            while not self.conn.poll(
-                LIMIT_POLL_SECONDS
-            ):  # interrupts are raised in this wait, never within a message
-                check()
-            message: bytes = self.conn.recv_bytes()
-        except (EOFError, OSError):
-            self._raise_died()
-        return message
-
-    def _raise_died(self) -> NoReturn:
+    def raise_lost(self) -> NoReturn:
         """Raise the error for a worker that ended."""
         self.process.join(1)
         raise RuntimeError(
@@ -198,13 +155,6 @@ class _WorkerHandle:
         for buffer in (self.sender, self.data):
             with contextlib.suppress(FileNotFoundError):
                 buffer.close()
-
-
-def _raise_first(replies: Sequence[tuple[bool, Any]]) -> None:
-    """Raise the first error among replies."""
-    for succeeded, reply in replies:
-        if not succeeded:
-            raise reply
 
 
 def _close(workers: list[_WorkerHandle]) -> None:
@@ -251,7 +201,7 @@ class ProcessExecutor(Executor):
             for k in range(n_used)
         ]
         self.close = weakref.finalize(self, _close, self._workers)
-        _raise_first([worker.receive() for worker in self._workers])
+        raise_first([worker.receive() for worker in self._workers])
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -274,11 +224,11 @@ class ProcessExecutor(Executor):
         """Run f on all shards and return the replies in shard order."""
         todo = call_arguments(len(self._owner), args, each)
         check()
-        # seconds from now, since the clocks of processes may differ
-        seconds = current_limit().deadline - time.perf_counter()
+        seconds = seconds_left()
         for k, worker in enumerate(self._workers):
-            worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
+            own = [a for a, o in zip(todo, self._owner, strict=True) if o == k]
+            worker.send_message(worker.sender.pack((f, own, seconds)))
         replies = [worker.receive(copy=copy) for worker in self._workers]
-        _raise_first(replies)
+        raise_first(replies)
         # workers hold contiguous shards, so that their replies are in shard order
         return [x for _, reply in replies for x in reply]

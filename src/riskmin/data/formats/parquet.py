@@ -29,6 +29,11 @@ from riskmin.data.formats.text_table import ColumnRoles, ColumnSelection, assign
 from riskmin.data.limits import MemoryBudget
 
 
+def batch_rows(n_columns: int) -> int:
+    """Return the rows of a batch: at most 2^16, and 2^22 cells."""
+    return max(min(2**16, 2**22 // max(n_columns, 1)), 1)
+
+
 @dataclass(frozen=True)
 class ParquetRows:
     """A Parquet file that is read in batches of rows."""
@@ -110,12 +115,11 @@ class ParquetRows:
     def batches(self) -> Iterator[Dataset]:
         """Yield all rows, in batches."""
         for batch, start in self.record_batches():
-            yield self._dataset(batch, start)
+            yield batch_dataset(self.path, self.names, self.roles, batch, start, self.dtype)
 
     def record_batches(self) -> Iterator[tuple[Any, int]]:
         """Yield Arrow's batches of all columns, and the first row of each."""
-        # at most 2^16 rows and 2^22 cells per batch
-        batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
+        batch_size, start = batch_rows(len(self._schema[0])), 0
         with open_decompressed(self.path) as stream:
             file = self._opened(stream)
             with self._parsed():
@@ -137,20 +141,22 @@ class ParquetRows:
                 batch.validate(full=True)
             return batch
 
-    def _dataset(self, batch: Any, start: int) -> Dataset:
-        """Convert a batch whose first row is row `start` of the file."""
-        names, roles = self._schema[0], self.roles
-        X = np.empty((len(batch), len(roles.features)), self.dtype)
-        for k, i in enumerate(roles.features):
-            with np.errstate(over="ignore"):
-                X[:, k] = read_column(self.path, names[i], batch.column(i), start)
-        # labels may be strings; query ids are read exactly
-        y = qid = None
-        if (t := roles.target) is not None:
-            y = read_column(self.path, names[t], batch.column(t), start, words=True)
-        if (q := roles.qid) is not None:
-            qid = check_query_ids(self.path, names[q], exact_ids(self.path, names[q], batch.column(q), start))
-        return Dataset(cast_finite(self.path, X, self.dtype, start), y, qid)
+
+def batch_dataset(
+    path: PathLike, names: list[str], roles: ColumnRoles, batch: Any, start: int, dtype: np.dtype[Any]
+) -> Dataset:
+    """Convert a batch whose first row is row `start` of the table."""
+    X = np.empty((len(batch), len(roles.features)), dtype)
+    for k, i in enumerate(roles.features):
+        with np.errstate(over="ignore"):
+            X[:, k] = read_column(path, names[i], batch.column(i), start)
+    # labels may be strings; query ids are read exactly
+    y = qid = None
+    if (t := roles.target) is not None:
+        y = read_column(path, names[t], batch.column(t), start, words=True)
+    if (q := roles.qid) is not None:
+        qid = check_query_ids(path, names[q], exact_ids(path, names[q], batch.column(q), start))
+    return Dataset(cast_finite(path, X, dtype, start), y, qid)
 
 
 def _pandas_index(metadata: dict[bytes, bytes] | None) -> set[str]:
@@ -205,7 +211,7 @@ def read_column(path: PathLike, name: str, column: Any, start: int, words: bool 
         )
     # of a dictionary-encoded column, the type of its values
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         if words:
             return np.array(column.to_pylist(), np.str_)
         raise error_type(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")

@@ -12,7 +12,14 @@ import numpy as np
 from riskmin.core.atomic_files import recover
 from riskmin.data.base import DataError, PathLike, check_dtype
 from riskmin.data.loading import format_of
-from riskmin.data.store.streams import DatasetStream, RestartStream, RowStream, open_stream
+from riskmin.data.store.streams import (
+    ArrowStream,
+    DatasetStream,
+    RestartStream,
+    RowStream,
+    is_table,
+    open_stream,
+)
 from riskmin.data.store.writer import META, StoreWriter, check_replaceable
 
 Layout = Literal["auto", "sparse", "dense"]
@@ -21,7 +28,7 @@ ProgressCallback = Callable[[int, int, float], None]
 
 
 def convert(
-    source: PathLike,
+    source: Any,
     target: PathLike,
     *,
     target_column: str | int | None = None,
@@ -37,15 +44,17 @@ def convert(
     watch: ProgressCallback | None = None,
     chunk_bytes: int | None = None,
 ) -> None:
-    """Write a file of any known format as stored data, which need not fit into memory for a fit.
+    """Write a file of any known format, or a table, as stored data, which need not fit into memory for a fit.
 
-    The file is read once, in constant memory apart from the distinct labels and query ids that are strings.
-    The folder is created atomically.
+    It is read once, in constant memory apart from the distinct labels and query ids that are strings. The
+    folder is created atomically.
 
     Parameters
     ----------
-    source : path
-        As for `load`.
+    source : path or table
+        A path as for `load`. Or a table that is computed in batches of rows: a lazy frame of polars, a
+        relation of DuckDB, a ``pyarrow.RecordBatchReader``, or any other object with the method
+        ``__arrow_c_stream__``; with the columns of a table file, and no format.
     target : path
         The folder to write, such as ``data.rsk``.
     target_column, qid, require_labels, n_features, format, zero_based
@@ -86,12 +95,16 @@ def convert(
     [[0.5 0.  2. ]
      [0.  1.  0. ]]
     """
-    source = Path(source)
     selection = target_column, qid, n_features, require_labels
+    dtype = check_dtype(dtype)
+    if is_table(source):
+        folder = _target_folder(None, Path(target), force)
+        _write(ArrowStream(source, selection, dtype), folder, dtype, layout, shard_mb, force, watch)
+        return
+    source = Path(source)
     kind = format or format_of(source)
     if kind in ("svmlight", "npz") and (target_column is not None or qid is not None):
         raise ValueError(f"target and qid name columns of a table, but {source} is {kind}: leave them out")
-    dtype = check_dtype(dtype)
     folder = _target_folder(source, Path(target), force)
     stream = open_stream(source, kind, selection, dtype, zero_based, chunk_bytes)
     # dense rows have a fixed length, so that the number of columns must be known before the first row

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.arrays.sparse_checks import validated_sparse
+from riskmin.core.messages import extra_hint
 from riskmin.data.base import DataError, Dataset, PathLike, ReadProgress, open_decompressed
 from riskmin.data.formats.text_table import ColumnSelection
 
@@ -188,6 +189,53 @@ class ParquetStream(_StreamDefaults):
             rows_read += batch.X.shape[0]
             self.fraction_read = rows_read / self.rows.n
             yield RowChunk(batch.X, batch.y, batch.qid)  # type: ignore[arg-type]
+
+
+class ArrowStream(_StreamDefaults):
+    """Stream of record batches of Arrow, which DuckDB, polars, pandas and pyarrow export."""
+
+    NAME = "the table"
+
+    def __init__(self, source: Any, selection: ColumnSelection, dtype: np.dtype[Any]) -> None:
+        from riskmin.data.formats.text_table import assign_roles
+
+        self.table_names, self.batches = _record_batches(source)
+        self.roles, self.dtype = assign_roles(self.NAME, self.table_names, *selection), dtype
+        self.names, self.columns = (
+            [self.table_names[i] for i in self.roles.features],
+            len(self.roles.features),
+        )
+
+    def __iter__(self) -> Iterator[RowChunk]:
+        from riskmin.data.formats.parquet import batch_dataset, batch_rows
+
+        start, step = 0, batch_rows(len(self.table_names))
+        for batch in self.batches:
+            for i in range(0, batch.num_rows, step):
+                rows = batch.slice(i, step)
+                X, y, qid, _ = batch_dataset(self.NAME, self.table_names, self.roles, rows, start, self.dtype)
+                yield RowChunk(X, y, qid)  # type: ignore[arg-type]
+                start += rows.num_rows
+        if not start:
+            raise DataError(self.NAME, None, "it has no rows; check its filters")
+
+
+def is_table(source: Any) -> bool:
+    """Whether an object can be read as record batches of Arrow, or is a lazy frame of polars."""
+    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "collect_batches")
+
+
+def _record_batches(source: Any) -> tuple[list[str], Iterable[Any]]:
+    """Return the names of the columns of a table, and its record batches, computed as they are read."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise DataError(ArrowStream.NAME, None, f"Arrow needs pyarrow: {extra_hint('parquet')}") from error
+    if hasattr(source, "collect_batches"):
+        batches = (batch for frame in source.collect_batches() for batch in frame.to_arrow().to_batches())
+        return list(source.collect_schema().names()), batches
+    reader = pa.RecordBatchReader.from_stream(source)
+    return list(reader.schema.names), reader
 
 
 class DatasetStream(_StreamDefaults):

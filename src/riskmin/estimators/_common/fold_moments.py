@@ -147,7 +147,7 @@ def _applies(template: Any, data: Any) -> bool:
     """Whether the fits are of squared errors of dense rows, by coordinate descent, without a time limit."""
     dense = isinstance(data.X, np.ndarray) and data.X.dtype.kind == "f"
     plain = data.y.ndim == 1 and data.qid is None and data.offset is None
-    if not (dense and plain) or template.max_seconds is not None:
+    if not dense or not plain or template.max_seconds is not None:
         return False
     if type(resolve_loss(template)) is not Squared or not resolve_regularizer(template).separable:
         return False

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from riskmin.arrays.namespace import as_numpy
 from riskmin.core import NDArray
 from riskmin.executors.dask.cluster import DaskCluster, connect_client
-from riskmin.executors.dask.worker_tasks import WorkerPartition
+from riskmin.executors.worker_shards import WorkerPartition
 
 
 def is_dask(obj: Any) -> bool:

@@ -17,7 +17,7 @@ from riskmin.executors.dask.collections import is_dask as is_dask
 from riskmin.executors.dask.collections import partitions_of
 from riskmin.executors.dask.collections import to_local_array as to_local_array
 from riskmin.executors.dask.placed_shards import DaskShards
-from riskmin.executors.dask.worker_tasks import WorkerPartition
+from riskmin.executors.worker_shards import WorkerPartition
 
 
 class DaskExecutor(Backend):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
 
@@ -14,16 +14,8 @@ from riskmin.core import Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import Executor, sum_tuples
 from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus, worker_resources
-from riskmin.executors.dask.worker_tasks import (
-    ShardSpec,
-    WorkerPartition,
-    build_group,
-    message_bytes,
-    pack,
-    run_round,
-    touch_shard,
-    unpack,
-)
+from riskmin.executors.dask.worker_tasks import build_group, message_bytes, pack, run_round, unpack
+from riskmin.executors.worker_shards import WorkerPartition, shard_spec, touch_shard
 
 
 @dataclass(eq=False)
@@ -340,7 +332,7 @@ class DaskShards(Executor):
             # one shard at a time, since the data pass through the scheduler
             specs = [
                 self.client.scatter(
-                    [pack(ShardSpec(_without_local_state(self._shards[k]), self.settings.device))],
+                    [pack(shard_spec(self._shards[k], self.settings.device))],
                     workers=[owner],
                     hash=False,
                     timeout=1,
@@ -360,10 +352,3 @@ class DaskShards(Executor):
             pure=False,
             resources=worker_resources(owner),
         )
-
-
-def _without_local_state(shard: Shard | LazyShard) -> Shard | LazyShard:
-    """Return a shard without its cache and without the future of its rows, which the task receives itself."""
-    if isinstance(shard.part, WorkerPartition):
-        return replace(shard, part=replace(shard.part, data=None))
-    return shard.without_cache()

@@ -6,20 +6,14 @@ A round is one call of a function on every shard; it reaches each worker as a si
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.devices.placement import shard_on_device
-from riskmin.arrays.namespace import is_foreign, to_numpy
-from riskmin.core import Shard
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import sum_tuples
 from riskmin.executors.errors import portable
-from riskmin.executors.local import ThreadExecutor
+from riskmin.executors.worker_shards import ShardGroup
 
 
 def pack(obj: Any) -> list[Any]:
@@ -56,66 +50,6 @@ def message_bytes(message: Sequence[Any]) -> int:
     return sum(len(frame) for frame in message)
 
 
-@dataclass(frozen=True)
-class WorkerPartition:
-    """Partition whose rows are on a worker: `data` is their Dask future, or the rows within a task."""
-
-    name: str
-    shape: tuple[int, int]
-    nnz: int
-    sparse: bool
-    data: Any = None
-    pick: Callable[[Any], Any] | None = None
-    columns: tuple[str, ...] | None = None
-
-    def read(self) -> Any:
-        """Return the rows, transferred from the worker if `data` is a future."""
-        data = self.data.result() if hasattr(self.data, "result") else self.data
-        return data if self.pick is None else self.pick(data)
-
-
-@dataclass(frozen=True)
-class ShardSpec:
-    """Specification from which a worker builds a shard: the shard or a `LazyShard`, without its cache."""
-
-    shard: Any
-    device: Any = None
-    """Where the worker puts the rows, as in `DaskExecutor`."""
-
-    def build(self, rows: Any) -> Shard:
-        """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
-        shard = self.shard
-        # the client removed the future of the rows; the task received the rows themselves
-        if isinstance(shard.part, WorkerPartition):
-            shard = replace(shard, part=replace(shard.part, data=rows))
-        loaded: Shard = shard.load().without_cache()
-        return loaded if self.device is None else shard_on_device(loaded, self.device)
-
-
-class ShardGroup:
-    """Shards that one worker holds, or the error with which reading them failed."""
-
-    def __init__(self, shards: Sequence[Shard], error: Exception | None = None) -> None:
-        self.executor = ThreadExecutor(shards, _threads())
-        self.error = error
-        self.last_round = -1
-
-    def run(self, number: int, f: Callable[..., Any], todo: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return [f(shard, *arguments)] for round `number`, which increases from round to round."""
-        if self.error is not None:
-            raise self.error
-        # Dask may rerun a task, but a cache must not be updated twice: cleared, it is rebuilt by the caller
-        if number <= self.last_round:
-            for shard in self.executor.shards:
-                shard.cache.clear()
-        self.last_round = number
-        return self.executor.map(_apply, f, each=todo)
-
-
-def _apply(shard: Shard, f: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return f(shard, *arguments)
-
-
 def _threads() -> int:
     from distributed import get_worker
 
@@ -124,15 +58,8 @@ def _threads() -> int:
 
 # ---------------------------------------------------------------- tasks
 def build_group(specs: Sequence[list[Any]], rows: Sequence[Any]) -> ShardGroup:
-    """Build a group of shards in parallel, from messages with their `ShardSpec`.
-
-    An error is stored in the group, whose method `run` raises it.
-    """
-    try:
-        with ThreadPoolExecutor(_threads()) as pool:
-            return ShardGroup(list(pool.map(lambda spec, data: unpack(spec).build(data), specs, rows)))
-    except Exception as error:
-        return ShardGroup([], portable(error, "a worker process"))
+    """Build a group of shards, from messages with their `ShardSpec`."""
+    return ShardGroup.build(specs, rows, _threads(), unpack)
 
 
 def run_round(
@@ -140,37 +67,14 @@ def run_round(
 ) -> list[Any]:
     """Run one round on a group and serialize (True, the replies of its shards) or (False, the error).
 
-    Parameters
-    ----------
-    group : ShardGroup
-    number : int
-        Number of the round.
-    shared : message
-        The function and the arguments that all shards have in common.
-    per_shard : message
-        The last argument of each shard of the group, or None.
-    summed : bool
-        Whether to add up the replies on the worker.
+    `shared` is a message with the function and the arguments that all shards have in common, `per_shard` one
+    with the last argument of each shard of the group, or None; see `ShardGroup.run`.
     """
     try:
         f, args = unpack(shared)
-        each = unpack(per_shard)
-        todo = [args] * len(group.executor.shards) if each is None else [(*args, e) for e in each]
-        replies = _on_host(group.run(number, f, todo))
-        return pack((True, [sum_tuples(replies)] if summed else replies))
+        return pack((True, group.run(number, f, args, unpack(per_shard), summed=summed)))
     except Exception as error:  # also where a function or its result cannot be pickled
         return pack((False, portable(error, "a worker process")))
-
-
-def _on_host(reply: Any) -> Any:
-    """Return a reply with its arrays in NumPy, which can be sent."""
-    if type(reply) in (list, tuple):
-        return type(reply)(map(_on_host, reply))
-    return to_numpy(reply) if is_foreign(reply) else reply
-
-
-def touch_shard(shard: Shard) -> None:
-    """Do nothing: a round of this function fails if a shard could not be built."""
 
 
 async def greet(dask_worker: Any) -> str:

@@ -1,0 +1,1 @@
+"""Shards in the tasks of one barrier stage of Spark."""
