@@ -19,8 +19,10 @@ from docs import api_pages
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
 
-# Files outside of docs/ that are pages of the site.
+# Pages of the site whose files have other names, most of them outside of docs/.
 ELSEWHERE = {
+    "README.md": "index.md",
+    "docs/index.md": "pages.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/RESULTS.md": "benchmarks.md",
@@ -41,6 +43,7 @@ MENUS = {
         "faq",
         "development",
         "changelog",
+        "pages",
     ],
     "tutorials/index.md": [
         "table",
@@ -107,8 +110,6 @@ def link_in_site(link: str, page: Path) -> str | None:
         return link
     target = os.path.normpath(page.parent / address).replace(os.sep, "/")
     here = Path(ELSEWHERE.get(page.as_posix(), page.as_posix().removeprefix("docs/")))
-    if target == "README.md":
-        target = "docs/index.md"
     if target not in ELSEWHERE and not target.startswith("docs/"):
         return None
     there = ELSEWHERE.get(target, target.removeprefix("docs/"))
@@ -141,7 +142,7 @@ def write(path: Path, text: str) -> None:
 
 def stage(source: Path) -> None:
     """Write all pages of the site except the gallery's to a folder."""
-    pages = [*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ELSEWHERE)]
+    pages = {*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ELSEWHERE)}
     for path in pages:
         page = path.relative_to(ROOT)
         name = ELSEWHERE.get(page.as_posix(), page.as_posix().removeprefix("docs/"))

@@ -65,6 +65,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
+    "thumbnail_size": (640, 448),
     "show_memory": False,
     "show_signature": False,
     "remove_config_comments": True,
@@ -75,12 +76,16 @@ sphinx_gallery_conf = {
 }
 
 html_math_renderer = "mathml"
-html_sidebars = {page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog")}
+html_sidebars = {
+    page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog", "pages")
+}
 html_theme = "pydata_sphinx_theme"
 html_title = "riskmin"
 html_static_path = ["theme"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(ROOT / "docs" / "theme" / "search.js")
+toc_object_entries_show_parents = "hide"  # "fit()" in the contents of a page that is about one class
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

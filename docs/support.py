@@ -172,8 +172,8 @@ def page() -> str:
 
 def title(solver: Any) -> str:
     """The name of a solver, and those of the solvers that it combines."""
-    if isinstance(solver, riskmin.Switching):
-        return f"{title(solver.fast)}, then {title(solver.accurate)}"
+    if isinstance(solver, riskmin.Portfolio):
+        return ", then ".join(title(one) for one in solver.solvers)
     inner = f"({type(solver.inner).__name__}())" if isinstance(solver, riskmin.Smoothing) else ""
     return f"`{type(solver).__name__}{inner}`"
 

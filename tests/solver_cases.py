@@ -119,17 +119,17 @@ def _on(solver, tol, *cases):
 
 REMOTE = {"executor": RemoteExecutor(), "n_shards": 3}
 COMBINED = [
-    *_on(rm.Fallback((rm.Lbfgs(), rm.Bundle()), 1e-6), 1e-6, ("absolute", 0.05), ("softmax", 0.05)),
+    *_on(rm.Portfolio((rm.Lbfgs(), rm.Bundle()), 1e-6), 1e-6, ("absolute", 0.05), ("softmax", 0.05)),
     *_on(rm.Smoothing(rm.OwlQn()), 1e-4, ("hinge, L1", 0.05)),
     *_on(rm.Smoothing(rm.ProximalGradient()), 1e-3, ("hinge", 0.05), ("ROC area", 0.05)),
     *_on(
-        rm.Switching(rm.DualCoordinateAscent(), rm.Newton(), passes_per_digit=0.1),
+        rm.Portfolio((rm.DualCoordinateAscent(), rm.Newton())),
         1e-6,
         ("hinge", 0.05),
         ("absolute", 0.05),
     ),
     *each(
-        rm.Switching(rm.DualCoordinateAscent(local_epochs=1), rm.Bundle(), passes_per_digit=0.1),
+        rm.Portfolio((rm.DualCoordinateAscent(local_epochs=1), rm.Bundle()), trial=4.0),
         [_problem("hinge", 0.05)],
         **REMOTE,
     ),

@@ -65,9 +65,9 @@ def selects_others(fit: Fit, switch: Switch) -> bool:
     X, y = fit.read()
     risk = rm.linear_risk(X, y, fit.loss, executor=rm.Serial, fit_intercept=fit.intercept)
     obj = rm.Objective(risk, fit.reg, fit.strength(X, y))
-    before = repr(rm.Auto().with_fallbacks(obj, fit.tol)[0])
+    before = repr(rm.Auto().portfolio(obj, fit.tol)[0].every)
     with switched_off(switch):
-        return repr(rm.Auto().with_fallbacks(obj, fit.tol)[0]) != before
+        return repr(rm.Auto().portfolio(obj, fit.tol)[0].every) != before
 
 
 class Ablation:

@@ -129,9 +129,9 @@ def rule(part: str, *tasks: str, sparse: bool | None = None) -> Switch:
 
 def fallback(part: str, *tasks: str) -> Switch:
     """`Auto` without a rule for the solvers that continue."""
-    rules = tuple(one for one in auto.FALLBACK_RULES if part not in one.problem)
-    assert rules != auto.FALLBACK_RULES, part
-    return Switch((Patch("solvers.auto", "FALLBACK_RULES", rules),), tasks, selects=True)
+    rules = tuple(one for one in auto.LATER_RULES if part not in one.problem)
+    assert rules != auto.LATER_RULES, part
+    return Switch((Patch("solvers.auto", "LATER_RULES", rules),), tasks, selects=True)
 
 
 NEWTON, CD = "solvers.newton.", "solvers.coordinate."
@@ -212,10 +212,10 @@ SWITCHES = {
     ),
     # ------------------------------------------------------------ Auto
     "Auto: dual, then Newton": Switch(
-        (Patch("solvers.switching:_SwitchingProgress", "should_switch", no),), (*NONSMOOTH, "squared_hinge")
+        (Patch("solvers.newton.newton:Newton", "passes_per_digit", NONE),), (*NONSMOOTH, "squared_hinge")
     ),
     "Auto: fallbacks": Switch(
-        (Patch("solvers.fallback:_TurnMonitor", "is_too_slow", no),),
+        (Patch("solvers.portfolio:_Turn", "is_too_slow", no),),
         (*SMOOTH, *NONSMOOTH, *CLASSES, *L1, *LISTS),
     ),
     "Auto: preconditioning": Switch(

@@ -6,13 +6,15 @@ A fit ends when the objective is proved to be within `tol` of its minimum. `resu
 objective and the lower bound meet.
 """
 
+import matplotlib.pyplot as plt
 from sklearn.datasets import load_breast_cancer
 
 from riskmin import LinearClassifier
 
 X, y = load_breast_cancer(return_X_y=True)
 model = LinearClassifier("hinge", alpha=1e-3, standardize=True, solver="bundle").fit(X, y)
-model.result_.plot(tol=model.tol)
+_, axes = plt.subplots(2, 1, figsize=(5.2, 4.6), layout="constrained")
+model.result_.plot(tol=model.tol, axes=axes)
 
 # %%
 # No model has an objective below `lower_bound_`:

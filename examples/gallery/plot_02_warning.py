@@ -34,6 +34,7 @@ ours = LinearClassifier("logistic", alpha=alpha).fit(X, y)
 print(f"scikit-learn: J = {objective(theirs):.4f}")
 print(f"riskmin:      J = {objective(ours):.4f}, and no model is below {ours.lower_bound_:.4f}")
 
+# sphinx_gallery_thumbnail_path = 'img/certificate.svg'
 bounds, _ = ours.result_.plot(tol=ours.tol)
 bounds.axhline(objective(theirs), linestyle=":", color="C3", label="scikit-learn")
 bounds.set_ylim(0, 0.3)

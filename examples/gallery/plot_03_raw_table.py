@@ -26,5 +26,5 @@ model = make_pipeline(prepare, LinearClassifier("logistic", alpha=1e-3, standard
 print(f"accuracy in five folds: {cross_val_score(model, X, y, cv=5).mean():.3f}")
 
 # %%
-# The weights by name, in the units of the columns; positive ones speak for a male:
+# The weights of the standardized columns by name; positive ones speak for a male:
 CoefficientDisplay.from_estimator(model.fit(X, y))

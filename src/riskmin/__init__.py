@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from riskmin.arrays.partitioned import InMemoryPartition as InMemoryPartition
     from riskmin.arrays.partitioned import PartitionedMatrix as PartitionedMatrix
     from riskmin.certificates.multipliers import Multipliers as Multipliers
+    from riskmin.certificates.proof import Proof as Proof
     from riskmin.core import Cut as Cut
     from riskmin.core import Evaluation as Evaluation
     from riskmin.core import Iterate as Iterate
@@ -86,6 +87,7 @@ _NAMES_OF_MODULE = {
     "riskmin.arrays.namespace": "namespace",
     "riskmin.arrays.partitioned": "InMemoryPartition PartitionedMatrix",
     "riskmin.certificates.multipliers": "Multipliers",
+    "riskmin.certificates.proof": "Proof",
     "riskmin.core": "Cut Evaluation Iterate Result Shard",
     "riskmin.core.persist": "FileError",
     "riskmin.data": "DataError load_data",
@@ -114,7 +116,7 @@ _NAMES_OF_MODULE = {
     "riskmin.report.displays": "AlphaSearchDisplay ChunkConfusionDisplay CoefficientDisplay NdcgDisplay "
     "PathDisplay ThresholdDisplay",
     "riskmin.report.progress": "Progress",
-    "riskmin.solvers": "Fallback SOLVERS SeparableForm Switching WorkingSet get_solver register_solver",
+    "riskmin.solvers": "Portfolio SOLVERS SeparableForm WorkingSet get_solver register_solver",
     "riskmin.solvers.reference.online": "online",
     "riskmin.testing": "check_executor check_loss check_regularizer check_solver",
 }

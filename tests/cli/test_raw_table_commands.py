@@ -125,7 +125,7 @@ def test_columns_of_numbers_are_found_by_name(suffix, tmp_path, run):
     assert run("predict", model, paths["unlabeled"]) == expected
     assert run("evaluate", model, paths["wide"], "--json") == run("evaluate", model, paths["train"], "--json")
     assert run("certify", model, paths["wide"], "-q")[0] == 0
-    message = "there is no column 'a', which the model was fitted on; the columns are price, b, flag"
+    message = "there is no column 'a' (which the model was fitted on); the columns are price, b, flag"
     check_sentence(run("predict", model, paths["narrow"]), message)
     check_sentence(run("evaluate", model, paths["unlabeled"]), "there is no column 'price'")
     assert run("predict", model, paths["boolean"]) == expected

@@ -75,6 +75,16 @@ SENTENCES = [
     (f"{FIT} --order a,b", "--order is for"),
     ("fit two.csv --validation two.csv --processes 2 -o new", "--validation"),
     ("fit raw.csv -o - --json", "stdout"),
+    (f"{TABLE} --constraint zz<=1", "--constraint: there is no column 'zz'; the columns are"),
+    (f"{TABLE} --constraint a", "'a' is no constraint: write age + 2 income <= 1"),
+    (f"{TABLE} --constraint 1<=2", "'1<=2' has no weight: name a column"),
+    (f"{TABLE} --constraint a$b<=1", "'a$b' is no sum of weights"),
+    (f"{TABLE} --constraint a<=b<=1", "has weights at its ends: write two constraints"),
+    ("fit two.svm --constraint x0<=1 --reg l1 -o new", "--constraint is for --reg l2 or elastic, not l1"),
+    ("fit two.svm --constraint x0<=1 --constraint x0>=2 -o new", "contradict each other"),
+    (f"{TAG} --loss chain_crf --constraint a<=1 -o new", "--constraint is for models of rows"),
+    ("predict hinge.model two.svm --id name", "--id names a column of a table, but two.svm is svmlight"),
+    ("predict hinge.model two.csv --id nome", "there is no column 'nome' (the ids)"),
     # labels, grades and queries
     ("fit houses.csv -o new", "but hinge takes classes", "--loss squared"),
     ("fit graded.csv --loss exponential -o new", "4 classes (best, fair, good, ...), but exponential"),
@@ -272,7 +282,7 @@ SECTIONS = [
     *(f"{head}{option} = {value}" for option in OPTIONS for head in ("", "[fit]\n") for value in VALUES),
 ]
 MESSAGES = {
-    "los = 1": "there is no option 'los'; did you mean loss?",
+    "los = 1": "there is no option 'los': did you mean 'loss'?",
     "lam = ": "cannot be read",
     "lam = 'much'": "'much' is not a valid float",
 }

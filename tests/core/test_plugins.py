@@ -265,7 +265,7 @@ def test_the_command(package, tmp_path, loss):
     table.write_text("\n".join(["a,b,c,y", *rows]) + "\n")
     (tmp_path / "local_losses.py").write_text(PACKAGE)  # not installed, but in the working folder
     module = "local_losses" if loss.startswith("local") else "plugin_package"
-    done = run(tmp_path, "fit", table, "--target", "y", "--loss", loss, "--lam", "0.1", "-o", "model")
+    done = run(tmp_path, "fit", table, "--target", "y", "--loss", loss, "--lam", "0.1", "-o", "model", "-q")
     assert (done.returncode, done.stderr) == (0, ""), done
     refused = run(tmp_path, "predict", "model", table, "--target", "y")
     assert refused.returncode == 2

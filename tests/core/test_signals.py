@@ -52,7 +52,7 @@ def test_handled_or_ignored_signals_are_unchanged(monkeypatch):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for block in (
             signals.as_interrupts(),
-            signals.deferred_termination(True),
+            signals.deferred_termination(),
             signals.ignore_interrupts(),
         ):
             with block:
@@ -66,7 +66,7 @@ def test_handled_or_ignored_signals_are_unchanged(monkeypatch):
 
 def test_other_threads_do_not_change_handlers():
     def run():
-        with signals.as_interrupts(), signals.deferred_termination(True), signals.ignore_interrupts():
+        with signals.as_interrupts(), signals.deferred_termination(), signals.ignore_interrupts():
             handlers.append(signal.getsignal(signal.SIGTERM))
 
     handlers = []

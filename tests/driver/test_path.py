@@ -77,10 +77,16 @@ def test_the_solver_may_change_along_the_path():
     assert results[0].solver == results[2].solver != results[1].solver
     rng = np.random.default_rng(0)
     X = sp.random_array((300, 150), density=0.05, rng=rng, format="csr")
-    risk = rm.linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), rm.Hinge())
-    results = rm.path(risk, rm.L2(), [1e-2, 1e-3], tol=1e-5)
-    assert [result.status for result in results] == ["converged"] * 2
-    assert all("tol=1e-05)" in result.solver for result in results)
+    J = rm.Objective(rm.linear_risk(X, np.where(rng.random(300) < 0.5, 1.0, -1.0), rm.Hinge()), rm.L2(), 1e-6)
+    turns = [
+        [row["solver_index"] for row in result.trace]
+        for result in (
+            rm.path(J.risk, J.reg, [J.lam], tol=1e-6)[0],
+            rm.minimize(J, tol=1e-6),
+            rm.minimize(J, rm.Auto().portfolio(J, 0.5)[0], tol=1e-6),
+        )
+    ]
+    assert turns[0] == turns[1] != turns[2]
 
 
 # ---------------------------------------------------------------- interrupted paths
@@ -170,3 +176,22 @@ def test_grids_decrease_from_lam_max():
     flat = rm.linear_risk(np.ones((2, 1)), np.zeros(2), rm.Squared())
     assert rm.lam_max(flat, rm.L1()) == 0
     assert rm.lam_grid(flat, rm.L1(), 2).tolist() == [1.0, 1e-6]
+
+
+# ---------------------------------------------------------------- all lam of a range
+@pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic(0.5)], ids=repr)
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic(), rm.Absolute()], ids=repr)
+def test_a_path_within_eps_covers_all_lam(loss, reg):
+    eps, risk = 0.02, risk_of(loss, intercept=True)
+    results = rm.path(risk, reg, [1e-3, 0.3], eps=eps)
+    lams = [result.trace[-1]["lam"] for result in results]
+    assert (lams[0], lams[-1]) == (0.3, 1e-3)
+    assert lams == sorted(lams, reverse=True)
+    assert len(lams) < 40
+    for lam in np.exp(np.random.default_rng(0).uniform(np.log(1e-3), np.log(0.3), 20)):
+        obj = rm.Objective(risk, reg, lam)
+        result = results[max(k for k, at in enumerate(lams) if at >= lam)]  # of the next larger lam
+        value = obj.value(result.w)
+        assert value - rm.minimize(obj, tol=1e-6).lower <= eps * value * (1 + 1e-3)
+    with pytest.raises(ValueError, match="give a number > 0, one regularizer"):
+        rm.path(risk, [reg, reg], [1e-3, 0.3], eps=eps)

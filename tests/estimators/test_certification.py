@@ -40,3 +40,16 @@ def test_false_claims_are_refuted_without_a_proof():
     model.coef_ = model.coef_ + 0.01
     model.result_ = dataclasses.replace(model.result_, w=model.result_.w + 0.01)
     assert certify(model, rows, y).status == "refuted"
+
+
+def test_the_run_that_proved_a_certificate_counts_as_converged():
+    """A callback stops it once the claim is proved: that is no interruption."""
+    model = fitted("hinge")
+    for settings in ({}, {"tol": 0.1}):
+        certification = certify(model, X, HIGH, **settings)
+        assert certification
+        assert certification.proof.status == "converged"
+        assert "interrupted" not in repr(certification)
+    certification = certify(model, X, HIGH, max_iter=1, tol=1e-12)
+    assert not certification
+    assert certification.proof.status != "converged"

@@ -6,7 +6,14 @@ import scipy.sparse as sp
 from estimator_cases import BOTH, FAR, HIGH, KINDS, WEIGHT, N, X, Z
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    LeaveOneGroupOut,
+    LeaveOneOut,
+    cross_val_predict,
+)
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -109,3 +116,22 @@ def test_an_interrupted_search_leaves_no_model():
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Z)
     assert not hasattr(model, "alpha_")
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(70) // 7])
+@pytest.mark.parametrize("kind", [rm.LinearClassifierCV, rm.LinearRegressorCV])
+def test_leave_one_out_searches_score_pooled_predictions(kind, groups):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((70, 6))
+    z = X @ [1.0, -1.0, 0.5, 0.0, 0.0, 0.0] + rng.standard_normal(70)
+    loss, y = ("logistic", z > 0) if kind is rm.LinearClassifierCV else ("squared", z)
+    search = kind(loss, alphas=[3.0, 0.1, 1e-3], cv="loo", tol=1e-8).fit(X, y, groups=groups)
+    cv = LeaveOneOut() if groups is None else LeaveOneGroupOut()
+    for alpha, score in zip(search.alphas_, search.scores_[0], strict=True):
+        model = kind._estimator_class(loss, alpha=alpha, tol=1e-9)
+        predicted = cross_val_predict(model, X, y, cv=cv, groups=groups)
+        expected = accuracy_score(y, predicted) if loss == "logistic" else r2_score(y, predicted)
+        assert score == pytest.approx(expected, rel=1e-6)
+    assert search.scores_.shape == (1, 3)
+    assert search.best_score_ == search.scores_.max()
+    assert search.best_estimator_.alpha == search.alpha_

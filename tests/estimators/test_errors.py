@@ -82,12 +82,15 @@ OF_PARAMETERS = [
     (rm.LinearClassifier("squared"), "Squared is a loss for regression.*: use LinearRegressor"),
     (rm.LinearClassifier(rm.Novelty()), "for novelty.*: use NoveltyDetector"),
     (rm.LinearClassifier(rm.HierarchicalSoftmax(TREE)), "use HierarchicalClassifier"),
-    (rm.LinearClassifier("hinges"), "no loss named 'hinges'; the names are hinge, "),
+    (rm.LinearClassifier("hinges"), "no loss named 'hinges'.* The names are hinge, "),
     (rm.LinearClassifier(rm.Hinge), "Hinge is a class"),
     (rm.LinearClassifier("logistic", solver="dual"), "Dual"),
-    (rm.LinearClassifier(solver="sgd"), "no solver named 'sgd'; the names are accelerated_gradient, aug"),
+    (rm.LinearClassifier(solver="sgd"), "no solver named 'sgd'.* The names are accelerated_gradient, aug"),
     (rm.LinearClassifier(solver=rm.Bundle), "Bundle is a class, not a solver"),
-    (rm.LinearClassifier(regularizer="lasso"), "there is no regularizer named 'lasso'; the names are l2, l1"),
+    (
+        rm.LinearClassifier(regularizer="lasso"),
+        "there is no regularizer named 'lasso'.* The names are l2, l1",
+    ),
     (rm.LinearClassifier(regularizer=rm.L1), r"L1 is a class, not a regularizer; give an instance: L1\(\)"),
     (rm.LinearClassifier(regularizer=3), r"3 is not a regularizer: pass an object such as L1\(\)"),
     (rm.LinearClassifier(regularizer=rm.L1(weights=[1.0, 2.0, 3.0])), "weights has shape"),
@@ -247,25 +250,34 @@ CALLS = [
     (lambda: fitted("ranking").score(X, GRADE), "rankings are evaluated per query: give qid"),
     (lambda: rm.get_scorer("ndcg")(fitted("ranking"), X, GRADE), "are evaluated per query: give qid"),
     (lambda: rm.certify(fitted("classes"), X, QID), "label 0 is none of the model's, a/b, a/c, d: check"),
-    (lambda: rm.get_scorer("accuracies"), "no scorer named 'accuracies'; the names are roc_area, prbep, f1"),
+    (
+        lambda: rm.LinearRegressor(alpha=[0.1]).fit(X, Z),
+        "alpha has the shape .1,., but y has .*give a number",
+    ),
+    (lambda: rm.LinearRegressor(alpha=[0.1, -1.0]).fit(X, np.c_[Z, Z]), "alpha=-1.0, but LinearRegressor"),
+    (
+        lambda: rm.LinearRegressor(rm.MultivariateSquared(), alpha=[0.1, 1.0]).fit(X, np.c_[Z, Z]),
+        "all targets as one problem: give one number",
+    ),
+    (lambda: rm.get_scorer("accuracies"), "no scorer named 'accuracies'.* The names are roc_area, prbep, f1"),
     (lambda: rm.get_scorer("f1")(fitted("classes"), X, KINDS), "F-beta is for two classes"),
     (lambda: rm.get_scorer("average_precision")(fitted("classes"), X, KINDS), "two classes"),
     (lambda: rm.get_scorer("prbep:k=3"), "Prbep has no parameter k; it has none"),
     (lambda: rm.get_scorer("ndcg:m=3"), "Ndcg has no parameter m; it has k"),
     (lambda: rm.get_scorer("ndcg:k"), "does not read as a scorer; write it like 'precision_at_k:k=50'"),
-    (lambda: rm.get_loss("Hinge"), r"named 'Hinge'.*; did you mean 'hinge'\?$"),
-    (lambda: rm.get_loss("squared-hinge"), r"; did you mean 'squared_hinge'\?$"),
-    (lambda: rm.get_loss("poison"), r"; did you mean 'poisson'\?$"),
+    (lambda: rm.get_loss("Hinge"), r"named 'Hinge': did you mean 'hinge'\? The"),
+    (lambda: rm.get_loss("squared-hinge"), r": did you mean 'squared_hinge'\? The names are"),
+    (lambda: rm.get_loss("poison"), r": did you mean 'poisson'\? The names are"),
     (lambda: rm.get_loss("zzz"), r"chain_max_margin$"),
-    (lambda: rm.get_regularizer("L1"), r"; did you mean 'l1'\?$"),
-    (lambda: rm.get_regularizer("ElasticNet"), r"; did you mean 'elastic'\?$"),
-    (lambda: rm.get_solver("L-BFGS-B"), r"; did you mean 'lbfgs'\?$"),
-    (lambda: rm.get_scorer("auc"), r"; did you mean 'roc_auc'\?$"),
-    (lambda: rm.get_scorer("acuracy"), r"; did you mean 'accuracy'\?$"),
+    (lambda: rm.get_regularizer("L1"), r": did you mean 'l1'\? The names are"),
+    (lambda: rm.get_regularizer("ElasticNet"), r": did you mean 'elastic'\? The names are"),
+    (lambda: rm.get_solver("L-BFGS-B"), r": did you mean 'lbfgs'\? The names are"),
+    (lambda: rm.get_scorer("auc"), r": did you mean 'roc_auc'\? The names are"),
+    (lambda: rm.get_scorer("acuracy"), r": did you mean 'accuracy'\? The names are"),
     (lambda: rm.LinearClassifier(C=1.0), r"LinearClassifier has no parameter 'C'.*give alpha = 1 / \(C n\)"),
     (lambda: rm.LinearRegressor(lam=1.0), "LinearRegressor has no parameter 'lam'.*give alpha"),
     (lambda: rm.ChainTagger(c2=1.0), "ChainTagger has no parameter 'c2'.*alpha = 2 c2 / n"),
-    (lambda: rm.LinearClassifier(aplha=1.0), "has no parameter 'aplha'.*did you mean 'alpha'"),
+    (lambda: rm.LinearClassifier(aplha=1.0), "has no parameter 'aplha': did you mean 'alpha'"),
     (lambda: rm.LinearClassifier("hinge").predict_proba, r"CalibratedClassifierCV\(LinearClassifier\('hinge"),
 ]
 
@@ -282,7 +294,10 @@ def fits():
     """The calls of all tables of fits and of names."""
     for lookup, names in SYNONYMS.items():
         for other, name in (pair.split("=") for pair in names.split()):
-            yield lambda f=lookup, other=other: f(other), rf"'{other}'; .*; did you mean '{name}'\?$"
+            yield (
+                lambda f=lookup, other=other: f(other),
+                rf"'{other}': did you mean '{name}'\? The names are ",
+            )
     for model, rows, y, words in OF_INPUTS:
         yield lambda m=model, X=rows, y=y: m.fit(X, y), words
     for model, words in OF_PARAMETERS:

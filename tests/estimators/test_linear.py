@@ -3,6 +3,7 @@
 Models of scikit-learn with converted parameters, classes, outputs, regularizers, callbacks and solvers.
 """
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -177,8 +178,8 @@ def test_one_output_in_any_shape():
     assert (flat.predict(X).shape, column.predict(X).shape, multi.predict(X).shape) == ((N,), (N, 1), (N,))
     np.testing.assert_allclose(column.coef_[0], flat.coef_, atol=1e-6)
     np.testing.assert_allclose(multi.predict(X), flat.predict(X), atol=1e-6)
-    assert isinstance(multi.intercept_, float)
-    assert isinstance(flat.intercept_, float)
+    assert isinstance(multi.intercept_, np.float64)
+    assert isinstance(flat.intercept_, np.float64)
 
 
 def test_limits_apply_to_all_outputs_together(tmp_path):
@@ -307,3 +308,70 @@ def test_contamination_is_the_share_of_novel_rows():
     half = rm.NoveltyDetector().fit(rows, sample_weight=np.where(np.arange(N) < 30, 2.0, 0.0))
     assert (half.predict(rows[:30]) == -1).sum() == 3
     assert not hasattr(half, "intercept_")
+
+
+# ---------------------------------------------------------------- as scikit-learn has them
+def test_each_target_may_have_its_own_alpha():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(60, 4))
+    Y, alpha = rows @ rng.normal(size=(4, 3)) + rng.normal(size=(60, 3)), np.array([0.01, 0.1, 1.0])
+    model, theirs = rm.LinearRegressor(alpha=alpha, tol=1e-12).fit(rows, Y), Ridge(alpha * 60).fit(rows, Y)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, atol=1e-8)
+    np.testing.assert_allclose(model.intercept_, theirs.intercept_, atol=1e-8)
+    singles = [rm.LinearRegressor(alpha=a, tol=1e-12).fit(rows, y) for a, y in zip(alpha, Y.T, strict=True)]
+    assert model.objective_ == pytest.approx(sum(single.objective_ for single in singles), rel=1e-10)
+    assert model.lower_bound_ <= model.objective_ <= model.lower_bound_ + 1e-11 * model.objective_
+    l1 = rm.LinearRegressor("absolute", regularizer="l1", alpha=list(alpha), tol=1e-5).fit(rows, Y)
+    assert l1.result_.status == "converged"
+    assert (np.count_nonzero(l1.coef_[0]), np.count_nonzero(l1.coef_[2])) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [
+        (rm.LinearRegressor("absolute", regularizer="l1", alpha=0.1), "numbers"),
+        (rm.LinearRegressor(alpha=[0.1, 0.2]), "both"),
+        (rm.LinearClassifier("logistic", regularizer="l1", alpha=0.05, standardize=True), "signs"),
+        (rm.LinearClassifier("softmax", regularizer="l1", alpha=0.05), "classes"),
+        (rm.LinearRanker("squared", alpha=0.1), "numbers"),
+        (rm.OrdinalClassifier(alpha=0.1), "classes"),
+    ],
+)
+def test_sparse_weights_give_the_same_model(model, y, tmp_path):
+    rows = np.random.default_rng(2).normal(size=(50, 6))
+    z = rows[:, 0] - rows[:, 1]
+    labels = {"numbers": z, "both": np.c_[z, -z], "signs": z > 0, "classes": np.digitize(z, [-1, 1])}[y]
+    model.fit(rows, labels)
+    dense, intercept = model.coef_, model.intercept_
+    predicted = model.predict(rows)
+    assert model.sparsify() is model
+    assert sp.issparse(model.coef_)
+    assert (model.coef_.shape, model.coef_.nnz) == (dense.shape, np.count_nonzero(dense))
+    np.testing.assert_array_equal(model.predict(rows), predicted)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(rows), predicted)
+    rm.save_model(model, tmp_path / "m")
+    np.testing.assert_array_equal(rm.load_model(tmp_path / "m").predict(rows), predicted)
+    if y != "both":  # separate problems are certified one by one
+        assert rm.certify(model, rows, labels)
+    assert model.densify().densify() is model
+    np.testing.assert_array_equal(model.coef_, dense)
+    model.sparsify().set_params(warm_start=True).fit(rows, labels)
+    assert not sp.issparse(model.coef_)
+    np.testing.assert_allclose(model.intercept_, intercept, atol=0.05)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_intercepts_have_the_shape_of_the_weights_without_the_columns(fit_intercept, tmp_path):
+    rows = np.random.default_rng(2).normal(size=(50, 6))
+    z = rows[:, 0] + 1.0
+    cases = [(rm.LinearRegressor, t) for t in (z, z[:, None], np.c_[z, -z])]
+    cases += [(rm.LinearClassifier, t) for t in (z > 0, np.digitize(z, [0, 1.5]))] + [(rm.KernelRegressor, z)]
+    for kind, labels in cases:
+        model = kind(fit_intercept=fit_intercept).fit(rows, labels)
+        rm.save_model(model, tmp_path / "m")
+        for one in (model, rm.load_model(tmp_path / "m")):
+            weights = one.dual_coef_ if kind is rm.KernelRegressor else one.coef_
+            assert isinstance(one.intercept_, (np.float64, np.ndarray))
+            assert one.intercept_.shape == weights.shape[:-1]
+            assert one.intercept_.dtype == np.float64
+            assert bool(np.any(one.intercept_)) == fit_intercept

@@ -201,7 +201,10 @@ SETTINGS = [
     (lambda: rm.ChainAscent(turns=0), "turns to be a whole number >= 1"),
 ]
 NAMES = [
-    (lambda: rm.get_loss("hing"), "no loss named 'hing'; the names are hinge, perceptron"),
+    (
+        lambda: rm.get_loss("hing"),
+        "no loss named 'hing': did you mean 'hinge'. The names are hinge, perceptron",
+    ),
     (lambda: rm.get_loss("huber:epsilon=1"), "Huber has no parameter epsilon; it has delta"),
     (lambda: rm.get_loss("logistic:margin=1"), "Logistic has no parameter margin; it has none"),
     (lambda: rm.get_loss("huber:delta"), "write it like"),

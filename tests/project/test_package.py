@@ -64,7 +64,7 @@ def test_every_library_is_declared():
 HEAVY = {"pandas", "polars", "pyarrow", "sklearn", "joblib", "dask", "distributed", "mpi4py", "matplotlib"}
 HEAVY |= {"grpc", "cryptography", "IPython", "array_api_compat", "asyncio", "scipy.stats", "scipy.special"}
 """What no small fit needs."""
-LAZY = HEAVY | {"scipy.optimize", "numba", "highspy", "threadpoolctl", "click", "rich", "safetensors"}
+LAZY = HEAVY | {"scipy.optimize", "numba", "highspy", "threadpoolctl", "click", "safetensors"}
 """What no import needs."""
 
 
@@ -84,7 +84,7 @@ def test_imports_and_help_are_light():
         "import riskmin.cli, riskmin.data",
     )
     assert not package & (LAZY | {"numpy"})
-    assert not data & {"numba", "sklearn", "pandas", "pyarrow", "rich"}
+    assert not data & {"numba", "sklearn", "pandas", "pyarrow"}
     assert not help_page & (LAZY - {"click"} | {"numpy"})
     assert not names & (LAZY - {"click"})
 

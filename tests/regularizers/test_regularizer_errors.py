@@ -44,7 +44,10 @@ def constrained(reg=L2, A=ROWS, **bounds):
 
 VALUES = [
     (lambda: rm.get_regularizer("l3"), "no regularizer named 'l3'; the names are l2, l1, elastic"),
-    (lambda: rm.get_regularizer("elastic:epsilon=1"), "Elastic has no parameter epsilon; it has eps, w"),
+    (
+        lambda: rm.get_regularizer("elastic:epsilon=1"),
+        "Elastic has no parameter epsilon: did you mean 'eps'. It has eps, w",
+    ),
     (lambda: rm.get_regularizer("elastic:eps"), "write it like 'elastic:eps=0.5'"),
     (lambda: rm.get_regularizer(rm.L1), r"L1 is a class.*L1\(\)"),
     (lambda: rm.get_regularizer(3), "3 is not a regularizer"),

@@ -52,12 +52,51 @@ def test_a_result_draws_bounds_that_enclose_the_minimum(model):
 
 def test_bars_have_the_weights_and_names_of_the_largest(model):
     display = rm.CoefficientDisplay.from_estimator(model, n_features=3)
-    largest = np.argsort(-np.abs(model.coef_.ravel()))[:3]
-    assert [bar.get_width() for bar in display.ax_.patches] == list(model.coef_.ravel()[largest])
+    heights = model.coef_.ravel() * model.scale_
+    largest = np.argsort(-np.abs(heights))[:3]
+    assert [bar.get_width() for bar in display.ax_.patches] == list(heights[largest])
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
     assert names == list(model.feature_names_in_[largest]) == display.largest(3)
     zeros = rm.CoefficientDisplay([0.0, 2.0, 0.0], ["a", "b", "c"]).plot()
     assert len(zeros.ax_.patches) == 1
+
+
+def test_bars_do_not_depend_on_the_units_of_the_columns():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    factors = np.array([1e-3, 1.0, 1e4, 30.0])
+    one, other = (rm.LinearRegressor(alpha=0, tol=1e-10).fit(rows, y) for rows in (X, X * factors))
+    of_one = rm.CoefficientDisplay.from_estimator(one, X, plot=False)
+    of_other = rm.CoefficientDisplay.from_estimator(other, X * factors, plot=False)
+    np.testing.assert_allclose(of_one.heights, of_other.heights, rtol=1e-4)
+    assert of_one.largest(4) == of_other.largest(4)
+    assert rm.CoefficientDisplay.from_estimator(other, plot=False).largest(1) != of_other.largest(1)
+
+
+def test_bars_have_standard_errors_and_proved_intervals():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    fitted = rm.LinearClassifier("logistic", alpha=1e-2, standardize=True, tol=1e-2).fit(X, y)
+    display = rm.CoefficientDisplay.from_estimator(fitted, X=X, y=y, n_features=4)
+    scale = fitted.scale_
+    largest = np.argsort(-np.abs(scale * fitted.coef_.ravel()))[:4]
+    summary, scale = fitted.summary(X, y), scale[largest]
+    coef, error = scale * fitted.coef_.ravel()[largest], scale * summary.std_err[1:][largest]
+    drawn = [line.get_segments() for line in display.ax_.collections]
+    ends = [np.array([segment[:, 0] for segment in segments]) for segments in drawn]
+    np.testing.assert_allclose(ends[0], np.column_stack([coef - error, coef + error]))
+    np.testing.assert_allclose(ends[1], scale[:, None] * summary.proved[1:][largest])
+
+
+def test_the_bound_of_a_range_is_above_all_scores():
+    X, y = load_breast_cancer(return_X_y=True)
+    search = rm.LinearClassifierCV("logistic", alpha_range=(1e-2, 1.0), standardize=True, cv=3).fit(X, y)
+    display = rm.AlphaSearchDisplay.from_estimator(search)
+    (stairs,) = display.ax_.patches
+    heights, edges, _ = stairs.get_data()
+    assert heights.max() == search.score_bound_
+    assert (edges[0], edges[-1]) == pytest.approx((1e-2, 1.0))
+    for alpha, score in zip(search.alphas_, search.scores_.mean(axis=0), strict=True):
+        piece = min(np.searchsorted(edges, alpha, side="right") - 1, len(heights) - 1)
+        assert score <= heights[piece] + 1e-12
 
 
 def test_bars_of_a_pipeline_of_several_classes():
@@ -179,6 +218,7 @@ def of_three_classes():
 BARE, NAMES = rm.LinearClassifier(), ["NP", "VP"]
 REFUSED = [
     (lambda: rm.CoefficientDisplay([0.0, 2.0, 0.0], NAMES), "3 weights, but 2 feature names: give one"),
+    (lambda: rm.CoefficientDisplay([0.0, 2.0], NAMES, scale=[1.0]), "one number per feature name"),
     (lambda: rm.CoefficientDisplay.from_estimator(BARE), "has no coef_: fit a linear estimat"),
     (lambda: rm.PathDisplay([1, 2, 3], np.ones((2, 5))), "3 values of lam, but weights of shape"),
     (lambda: rm.PathDisplay([1, 2], np.ones((2, 12)), ["a"]), "12 weights, but 1 feature names"),

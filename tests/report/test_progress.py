@@ -58,7 +58,7 @@ def test_a_log_gets_lines_and_a_terminal_one_that_is_erased():
     )
     assert "8 · 0.996094 ≤ min J ≤ 1 · gap 3.9e-03 → 1e-03" in terminal.getvalue()
     assert "s left" in terminal.getvalue()
-    assert terminal.getvalue().rstrip().endswith("\x1b[2K")
+    assert terminal.getvalue().rstrip().endswith("\x1b[K")
 
 
 def test_updates_are_rare():

@@ -173,7 +173,7 @@ UNSUPPORTED = [
     ),
     # of several refusals the first is raised
     (
-        rm.Fallback((rm.Lbfgs(), rm.Pegasos())),
+        rm.Portfolio((rm.Lbfgs(), rm.Pegasos())),
         r"^Lbfgs needs a smooth regularizer such as L2\(\), not L1",
         (rm.Hinge(), rm.L1()),
     ),
@@ -248,8 +248,8 @@ SETTINGS = [
     (rm.AugmentedLagrangian, "algorithm", "algorithm", 1),
     (rm.AugmentedLagrangian, "mu", "mu", 0.0),
     (rm.AugmentedLagrangian, "bias_rate", "bias_rate", 0.0),
-    (rm.Fallback, "solvers", "at least one", ()),
-    (partial(rm.Fallback, (rm.Bundle(),)), "tol", "tol", 0.0),
+    (rm.Portfolio, "solvers", "at least one", ()),
+    (partial(rm.Portfolio, (rm.Bundle(),)), "tol", "tol", 0.0),
     (rm.OwlQn, "memory", "whole number >= 1", 0),
     (rm.Smoothing, "c_mu", "Smoothing needs c_mu > 0, not (0|nan)", 0.0, np.nan),
     (
@@ -259,8 +259,6 @@ SETTINGS = [
         rm.Hinge(),
     ),
     (partial(Smoothed, rm.Hinge()), "mu", "Smoothed needs mu > 0, not 0", 0.0),
-    (partial(rm.Switching, rm.Lbfgs(), rm.Bundle()), "tol", "tol", 0.0),
-    (partial(rm.Switching, rm.Lbfgs(), rm.Bundle()), "passes_per_digit", "passes_per_digit", -1.0),
     (rm.Newton, "direct", "direct", 0),
     (rm.Newton, "mu_decrease", "mu_decrease between 0 and 1, not 1.0", 1.0),
     (rm.AcceleratedGradient, "gamma_u", "needs a finite gamma_u >", 1.0, np.inf),

@@ -14,13 +14,23 @@ if TYPE_CHECKING:
     from riskmin.arrays.partitioned import PartitionedMatrix
 
 
+class NotFiniteError(ValueError):
+    """X holds NaN or infinity at this row and column, which has a name if X is a table."""
+
+    def __init__(self, row: int, column: int, name: object = None) -> None:
+        super().__init__(row, column, name)
+        self.row, self.column, self.name = row, column, name
+
+    def __str__(self) -> str:
+        column = self.column if self.name is None else repr(self.name)
+        return f"X holds NaN or infinity (row {self.row}, column {column}): drop or impute such values first"
+
+
 def check_finite(X: Matrix | PartitionedMatrix) -> None:
     """Raise a ValueError that names the row and column of a NaN or infinity in X, if there is one."""
     bad = X.first_not_finite()
     if bad is not None:
-        raise ValueError(
-            f"X holds NaN or infinity (row {bad[0]}, column {bad[1]}): drop or impute such values first"
-        )
+        raise NotFiniteError(*bad)
 
 
 def first_not_finite(data: NDArray) -> tuple[Any, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from riskmin.cli.commands import COMMANDS
+from riskmin.core.messages import unknown_name
 from riskmin.core.persist import parse_nested
 
 
@@ -41,9 +41,7 @@ def _defaults(command: str, params: dict[str, click.Parameter], content: dict[st
     for name, value in given.items():
         option = name.replace("_", "-")
         if option not in params:
-            close = difflib.get_close_matches(option, params, 1)
-            guess = f"did you mean {close[0]}?" if close else f"see 'riskmin {command} --help'"
-            raise ValueError(f"there is no option {name!r}; {guess}")
+            raise ValueError(unknown_name(f"there is no option {name!r}", option, params))
         defaults[str(params[option].name)] = _as_written(params[option], name, value)
     return defaults
 

@@ -18,8 +18,11 @@ import click
 import numpy as np
 
 from riskmin.cli.completion import complete_columns
+from riskmin.cli.invocation import Invocation
+from riskmin.cli.output import pluralize
 from riskmin.cli.tasks import tagging
 from riskmin.core import Result
+from riskmin.core.persist import is_saved
 from riskmin.core.registry import names_class
 from riskmin.data import format_of
 from riskmin.data.limits import memory_limited
@@ -41,6 +44,13 @@ def parse_column(ctx: click.Context, param: click.Parameter, value: str | None) 
         return None if value is None else int(value)
     except ValueError:
         return value
+
+
+def parse_columns(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[ColumnRef, ...]:
+    """Return the references of an option that may be repeated."""
+    return tuple(parse_column(ctx, param, value) for value in values)
 
 
 def _require_finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
@@ -71,11 +81,14 @@ class StandardInput(click.Path):
         if ctx.resilient_parsing:
             return Path("-")
         # the root's resources are released even if the command line turns out to be wrong
-        folder = ctx.find_root().with_resource(tempfile.TemporaryDirectory(prefix="riskmin-"))
+        root = ctx.find_root()
+        folder = root.with_resource(tempfile.TemporaryDirectory(prefix="riskmin-"))
         content = sys.stdin.buffer
         head = content.read(2**16)
         name = f"stdin{format_suffix(head) if self.content == 'data' else ''}"
         path = Path(folder, name)
+        if isinstance(root.obj, Invocation):
+            root.obj.aliases[str(path)] = "standard input"
         with path.open("wb") as file:
             file.write(head)
             shutil.copyfileobj(content, file)
@@ -225,9 +238,17 @@ def _is_inside_store(path: Path, folder: Path) -> bool:
     return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
 
 
+def check_not_swapped(model: Path, data: Path | None) -> None:
+    """Raise if the file of the model was given for that of the rows, and the other way round."""
+    if data is not None and is_saved(data) and not is_saved(model):
+        raise ValueError(f"MODEL and DATA are swapped: {data} is the model, so it comes before {model}")
+
+
 def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False) -> None:
     """Raise if --target or --qid do not apply to the file's format; announce a large file on stderr."""
     kind = format_of(path)
+    if is_saved(path):
+        raise ValueError(f"{path} is a file of riskmin, such as a model, not data: name the file of the rows")
     if tagging.is_conll(path):
         raise ValueError(
             f"{path} holds sentences, which are for taggers: fit one by --loss chain_crf or chain_max_margin"
@@ -295,6 +316,11 @@ def loss_name(model: Any) -> str:
 
 def reg_name(model: Any) -> str:
     """The regularizer as it is written on the command line, and whether weights are bounded by zero."""
+    from riskmin.regularizers import LinearConstraints
+
+    if isinstance(model.regularizer, LinearConstraints):
+        reg = model.regularizer
+        return f"{reg.reg!r} under {pluralize(len(reg.A), 'linear constraint')}"
     return f"{model.regularizer}{', positive' if model.positive else ''}"
 
 
@@ -314,7 +340,9 @@ def makes_zeros(model: Any, n_weights: int) -> bool:
 
 def n_nonzero_weights(model: Any) -> int | None:
     """Number of nonzero weights; None if the regularizer makes no weights zero."""
-    W = tagging.dense_weights(model)
+    from riskmin.estimators.gpu_rows import dense_weights
+
+    W = dense_weights(model)
     return int(np.count_nonzero(W)) if makes_zeros(model, np.size(model.coef_)) else None
 
 

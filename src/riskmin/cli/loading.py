@@ -22,7 +22,7 @@ from riskmin.cli.tasks.base import query_kwargs
 from riskmin.core.deadline import TimeLimit
 from riskmin.data import Dataset, format_of, load
 from riskmin.data.base import UnpreparedColumn
-from riskmin.data.formats.text_table import abbreviated, column_index, default_target
+from riskmin.data.formats.text_table import column_index, default_target, missing_column
 from riskmin.data.raw_tables.encoders import NumberEncoder
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import NUMBER_ROLES, PreparedRows, TablePreparation
@@ -148,10 +148,7 @@ def _load_named(
     present = set(table.names)
     missing = [name for name in known if name not in present]
     if missing:
-        raise ValueError(
-            f"{path}: there is no column {missing[0]!r}, which the model was fitted on; the columns are "
-            f"{abbreviated(table.names)}"
-        )
+        raise missing_column(path, table.names, missing[0], "which the model was fitted on", known)
     if qid is None and "qid" in table.names and "qid" not in known:
         qid = "qid"
     target = model.target_name_ if target is None else target
@@ -205,9 +202,9 @@ def load_like(
 
 def remember_source(model: Any, rows: PreparedRows) -> None:
     """Set what model files hold of the data: names of columns, preparation of a table, the command line."""
-    arguments = click.get_current_context().find_root().obj
-    if arguments:
-        model.command_ = shlex.join(["riskmin", *arguments])
+    invocation = click.get_current_context().find_root().obj
+    if invocation:
+        model.command_ = shlex.join(["riskmin", *invocation.arguments])
     set_columns(model, rows)
 
 

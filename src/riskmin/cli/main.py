@@ -16,9 +16,10 @@ import click
 import riskmin
 from riskmin import core, estimators
 from riskmin.cli.commands import COMMANDS
+from riskmin.cli.invocation import Invocation
 from riskmin.core import signals
 from riskmin.core.deadline import OutOfTime
-from riskmin.core.messages import MissingExtra, one_line
+from riskmin.core.messages import MissingExtra, one_line, unknown_name
 
 _EPILOG = """\b
 Examples:
@@ -60,6 +61,13 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"riskmin.cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            names = self.list_commands(ctx)
+            problem, listed = f"there is no command {args[0]!r}", f"the commands are {', '.join(names)}"
+            raise click.UsageError(unknown_name(problem, args[0], names, listed), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -120,14 +128,22 @@ def _root_output_only(args: Sequence[str] | None) -> AbstractContextManager[Any]
 
 def _main(args: Sequence[str] | None) -> int:
     """Run the command group and translate exceptions into messages and exit codes."""
+    given = list(sys.argv[1:] if args is None else args)
+    invocation = Invocation(given, {})  # model files hold the command line
+
+    def fail(message: str) -> int:
+        return _fail(invocation.readable(message))
+
     try:
-        given = list(sys.argv[1:] if args is None else args)  # model files hold the command line
-        return int(commands.main(given, prog_name="riskmin", standalone_mode=False, obj=given) or 0)
+        return int(commands.main(given, prog_name="riskmin", standalone_mode=False, obj=invocation) or 0)
+    except click.NoSuchOption as error:
+        names = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
+        problem = f"there is no option {error.option_name!r}"
+        return fail(f"{unknown_name(problem, error.option_name, names)}{_see_help(error)}")
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "riskmin"
-        return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
+        return fail(f"{error.format_message().rstrip('.')}{_see_help(error)}")
     except (ValueError, core.UnsupportedProblem, OSError, MissingExtra, click.ClickException) as error:
-        return _fail(str(error))
+        return fail(str(error))
     except OutOfTime:
         _fail("--max-seconds passed while the data were read: raise it, or read a .rsk folder ('convert')")
         return 3
@@ -144,6 +160,10 @@ def _main(args: Sequence[str] | None) -> int:
         traceback.print_exc()
         _fail("this is a bug in riskmin, please report it with the lines above")
         return 70  # EX_SOFTWARE of sysexits.h
+
+
+def _see_help(error: click.UsageError) -> str:
+    return f" (see '{error.ctx.command_path if error.ctx else 'riskmin'} --help')"
 
 
 def _fail(message: str) -> int:

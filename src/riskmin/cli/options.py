@@ -11,6 +11,7 @@ import click
 
 from riskmin.cli.completion import complete_losses, complete_regularizers, complete_solvers
 from riskmin.cli.config import config_option
+from riskmin.cli.constraints import constraint_option
 from riskmin.cli.inputs import (
     NONNEGATIVE_FLOAT,
     POSITIVE_FLOAT,
@@ -63,6 +64,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         shell_complete=complete_regularizers,
         help="Regularizer, such as elastic:eps=2, or MODULE:CLASS.",
     ),
+    constraint_option,
     click.option("--positive", is_flag=True, help="Constrain the weights to be >= 0 (l1, l2, elastic)."),
     click.option(
         "--standardize",

@@ -197,8 +197,9 @@ def load_prepared(
 
 def print_notes(rows: PreparedRows, *, quiet: bool = False) -> None:
     """Print the notes on columns that were left out and on unseen levels, on stderr."""
+    invocation = click.get_current_context().find_root().obj
     for note in () if quiet else rows.notes:
-        click.echo(f"riskmin: {note}", err=True)
+        click.echo(f"riskmin: {invocation.readable(note) if invocation else note}", err=True)
 
 
 def describe_preparation(preparation: TablePreparation) -> str:

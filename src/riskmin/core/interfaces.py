@@ -247,6 +247,10 @@ class Solver(ABC):
         """The solver for a relative gap of tol; the same unless it decides by the gap that is left."""
         return self
 
+    def passes_per_digit(self, obj: Objective) -> float | None:
+        """The passes over X in which the solver is expected to gain a decimal digit; None if not known."""
+        return None
+
     def summary(self, trace: list[dict[str, float]]) -> str:
         """A sentence on the parts of a run, for solvers that combine others; else empty."""
         return ""

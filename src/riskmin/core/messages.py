@@ -91,18 +91,45 @@ def check_whole(thing: Any, name: str, at_least: int = 1, *, optional: bool = Fa
     object.__setattr__(thing, name, int(value))
 
 
-def suggest_name(name: str, names: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return "; did you mean ...?" for a name of another library or a misspelled one; else nothing.
+def nearest_name(
+    name: object, names: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
+    """Return the name that was probably meant: that of another library's, or the most similar one.
 
     Examples
     --------
-    >>> suggest_name("L1", ["l1", "l2"]), suggest_name("hing", ["hinge"]), suggest_name("x", ["hinge"])
-    ("; did you mean 'l1'?", "; did you mean 'hinge'?", '')
+    >>> nearest_name("L1", ["l1", "l2"]), nearest_name("hing", ["hinge"]), nearest_name("x", ["hinge"])
+    ('l1', 'hinge', None)
     """
     from difflib import get_close_matches
 
-    plain = name.lower().replace("-", "_").replace(" ", "_")
-    by_plain = {other.lower(): other for other in names}
+    plain = _plain(name)
+    by_plain = {_plain(other): other for other in names}
     close = get_close_matches(plain, by_plain, 1)
-    guess = synonyms.get(plain) or by_plain.get(plain) or (by_plain[close[0]] if close else None)
-    return "" if guess is None else f"; did you mean {guess!r}?"
+    return synonyms.get(plain) or by_plain.get(plain) or (by_plain[close[0]] if close else None)
+
+
+def _plain(name: object) -> str:
+    return str(name).lower().replace("-", "_").replace(" ", "_")
+
+
+def unknown_name(
+    problem: str,
+    name: object,
+    names: Iterable[str],
+    listed: str = "",
+    synonyms: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return the message about a name that does not exist: the nearest one first, then what there is.
+
+    Examples
+    --------
+    >>> unknown_name("there is no loss named 'hing'", "hing", ["hinge"], "the names are hinge, logistic")
+    "there is no loss named 'hing': did you mean 'hinge'? The names are hinge, logistic"
+    >>> unknown_name("there is no loss named 'x'", "x", ["hinge"], "the names are hinge, logistic")
+    "there is no loss named 'x'; the names are hinge, logistic"
+    """
+    guess = nearest_name(name, names, synonyms)
+    if guess is None:
+        return f"{problem}; {listed}" if listed else problem
+    return f"{problem}: did you mean {guess!r}? {listed[:1].upper()}{listed[1:]}".rstrip()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,10 +33,41 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: 
     meta : dict
         Anything `json.dumps` accepts; "kind" is the kind of the file.
     """
+    write_atomically(path, to_bytes(arrays, meta))
+
+
+def to_bytes(arrays: Mapping[str, NDArray], meta: dict[str, Any]) -> bytes:
+    """Return the bytes of a safetensors file; equal contents have equal bytes.
+
+    Examples
+    --------
+    >>> arrays, meta = from_bytes(to_bytes({"w": np.array([1.0, 2.0])}, {"kind": "point"}), max_header=1000)
+    >>> arrays["w"], meta
+    (array([1., 2.]), {'kind': 'point'})
+    """
     from safetensors.numpy import save
 
-    blob = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"riskmin": json.dumps(meta)})
-    write_atomically(path, blob)
+    return save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"riskmin": json.dumps(meta)})
+
+
+def from_bytes(data: bytes, max_header: int) -> tuple[dict[str, NDArray], Any]:
+    """Return arrays and metadata of `to_bytes`; raise a ValueError for other bytes, or a longer header."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(max_header, len(data) - 8):
+        raise ValueError(f"its header has {length:,} bytes, more than allowed or than there are")
+    try:
+        text = parse_nested(json.loads, data[8 : 8 + length])["__metadata__"]["riskmin"]
+        meta = parse_nested(partial(json.loads, parse_constant=_refuse_constant), text)
+        return load(data), meta
+    except (SafetensorError, ValueError, TypeError, LookupError):  # LookupError: NumPy lacks the type
+        raise ValueError("its bytes are not metadata and the arrays that its header declares") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def write_atomically(path: str | os.PathLike[str], blob: bytes) -> None:
@@ -83,6 +116,15 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         raise FileError(f"{path} is not a riskmin {kind} file")
     return arrays, meta
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file begins as those of `save_arrays` do: with the length of a header, and its brace."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(9)
+    return head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size
 
 
 def parse_nested(parse: Callable[[Any], Any], text: str | bytes) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from riskmin.core.interfaces import has_method
-from riskmin.core.messages import suggest_name
+from riskmin.core.messages import unknown_name
 
 
 class UntrustedCodeError(ValueError):
@@ -111,7 +111,8 @@ class Registry(dict[str, Any]):
         kind, _, after = rest.partition(",")
         is_path = name not in self and names_class(text)
         default = import_class(f"{name}:{kind}", self, trust) if is_path else self._named(name, trust)
-        settings = parse_settings(f"{name}:{after}" if is_path else text, self.category, self.example)
+        example = self.example if is_path else _example_of(default, name, rest) or self.example
+        settings = parse_settings(f"{name}:{after}" if is_path else text, self.category, example)
         if is_path:
             return default(**check_params(default, settings))
         return dataclasses.replace(default, **check_params(type(default), settings)) if settings else default
@@ -127,9 +128,9 @@ class Registry(dict[str, Any]):
                 thing = installed[name].load()
             self.register(name, thing)
             return self[name]
-        names = ", ".join([*self, *sorted(set(installed) - set(self))])
-        guess = suggest_name(name, self, self._synonyms)
-        raise ValueError(f"there is no {self.category} named {name!r}; the names are {names}{guess}")
+        names = [*self, *sorted(set(installed) - set(self))]
+        problem, listed = f"there is no {self.category} named {name!r}", f"the names are {', '.join(names)}"
+        raise ValueError(unknown_name(problem, name, names, listed, self._synonyms))
 
     # ------------------------------------------------------------ plain data
     def to_dict(self, thing: Any) -> dict[str, Any]:
@@ -249,8 +250,18 @@ def check_params(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
     names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     if unknown := sorted(set(params) - set(names)):
         has = f"it has {', '.join(names)}" if names else "it has none"
-        raise ValueError(f"{kind.__name__} has no parameter {', '.join(unknown)}; {has}")
+        problem = f"{kind.__name__} has no parameter {', '.join(unknown)}"
+        raise ValueError(unknown_name(problem, unknown[0], names, has))
     return params
+
+
+def _example_of(thing: Any, name: str, setting: str) -> str:
+    """Return how the setting of an object is written, if it was given without its name; else nothing."""
+    fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+    try:
+        return f"{name}:{fields[0].name}={float(setting):g}"
+    except (ValueError, IndexError):
+        return ""
 
 
 def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
@@ -265,10 +276,9 @@ def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
 
 def repr_of_changes(thing: Any) -> str:
     """Return the class of a dataclass and the settings that differ from their defaults."""
-    default = {f.name: f.default for f in dataclasses.fields(thing)}
-    changed = {name: value for name, value in settings_of(thing).items() if not _equal(value, default[name])}
-    text = ", ".join(f"{name}={_short_repr(value)}" for name, value in changed.items())
-    return f"{type(thing).__name__}({text})"
+    settings = ((f, getattr(thing, f.name)) for f in dataclasses.fields(thing))
+    changed = [f"{f.name}={_short_repr(value)}" for f, value in settings if not _equal(value, f.default)]
+    return f"{type(thing).__name__}({', '.join(changed)})"
 
 
 class ArrayDataclass:

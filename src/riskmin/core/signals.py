@@ -92,20 +92,12 @@ def as_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deferred_termination(active: bool) -> Iterator[None]:
+def deferred_termination() -> Iterator[None]:
     """Block, for library code, in which SIGTERM and SIGHUP act like Ctrl-C and are raised again at its end.
 
     The program ends by the signal, as it would have without this block, but after its results are saved.
-
-    Parameters
-    ----------
-    active : bool
-        Whether there is a file to save to; if not, signal handlers stay unchanged. They also do where the
-        program handles the signals itself, and outside of the main thread.
+    Handlers stay unchanged where the program handles the signals itself, and outside of the main thread.
     """
-    if not active:
-        yield
-        return
     with _raising() as handler:
         try:
             yield

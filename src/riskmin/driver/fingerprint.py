@@ -26,9 +26,9 @@ from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
-from riskmin.problem.convexity import is_foreign as user_defined
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
+from riskmin.problem.objective import is_foreign as user_defined
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: its multiples modulo 2^64 are evenly distributed."""

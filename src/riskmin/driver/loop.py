@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from riskmin.core.signals import deferred_termination, ignore_interrupts
 from riskmin.driver.checkpoint import Checkpoint
 from riskmin.driver.run import Callback, Limits, RunState
 from riskmin.executors.base import blas_threads_of, coordination_of
-from riskmin.problem.convexity import check, is_builtin, is_foreign, monitor_for
-from riskmin.problem.objective import CallCounter, Objective, starting_point
+from riskmin.problem.convexity import check, monitor_for
+from riskmin.problem.objective import Objective, is_builtin, is_foreign, starting_point
 from riskmin.problem.preconditioning import PreconditionedProblem, preconditioner
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import describe_solver
@@ -96,8 +95,7 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    # the counter is replaced, so that each run counts its calls from zero
-    started_at, objective = time.perf_counter(), replace(objective, count=CallCounter())
+    started_at, objective = time.perf_counter(), objective.with_new_count()
     single_process = coordination_of(objective.risk).single_process
     saved_in = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
@@ -108,7 +106,8 @@ def minimize(
         except OutOfTime:
             # no time is left for iterations either: go on without a preconditioner
             problem = PreconditionedProblem.from_objective(objective, None)
-        with deferred_termination(saved_in is not None and single_process):
+        saves = saved_in is not None and single_process
+        with deferred_termination() if saves else contextlib.nullcontext():
             return _minimize(problem, solver, w0, limits, callback, saved_in, started_at)
 
 
@@ -164,7 +163,7 @@ def _minimize(
     # solvers work on problem.obj, the driver evaluates problem.original
     selected, reason = get_solver(solver), ""
     if isinstance(selected, Auto):
-        selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
+        selected, reason = selected.portfolio(problem.obj, state.limits.tol)
     if checkpoint is not None:
         coordination.on_root(checkpoint.check)
     # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm

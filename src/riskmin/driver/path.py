@@ -139,6 +139,10 @@ def lam_grid(risk: Oracle, reg: Regularizer, n: int = 13) -> NDArray:
 
 
 # ---------------------------------------------------------------- the path
+LEAST_RATIO = 1 + 1e-6
+"""Of neighboring lam: runs that do not reach their tolerance would divide a range forever."""
+
+
 @dataclass(frozen=True)
 class _WarmStartedSolver(Solver):
     """A solver that starts from the final state of another run."""
@@ -180,6 +184,7 @@ def path(
     max_iter: int = 10_000,
     max_seconds: float = math.inf,
     callback: Callback | None = None,
+    eps: float | None = None,
 ) -> list[Result]:
     r"""Minimize :math:`\lambda\,\Omega(w) + R(w)` for a sequence of lam, each run warm-started.
 
@@ -201,6 +206,10 @@ def path(
     callback : callable, optional
         ``callback(iterate, row)`` after every iteration; ``row["lam"]`` is the lam of the run. A true return
         value ends the path.
+    eps : float, optional
+        Cover all lam between the least and the largest of `lams`, instead of these only: for each of them,
+        the result of the next larger lam in the list, the largest first, has an objective that is within a
+        share eps of the minimum. `tol` is then at most half of eps.
 
     Returns
     -------
@@ -222,8 +231,19 @@ def path(
     [0, 2, 10]
     >>> all(result.gap <= 1e-3 * result.value for result in results)
     True
+    >>> len(path(risk, L1(), [top, top / 100], eps=0.1))  # models for all lam between
+    6
     """
     strengths = [float(lam) for lam in np.ravel(np.asarray(lams, dtype=float))]
+    if eps is not None:
+        if isinstance(reg, Sequence) or not strengths or not 0 < eps < math.inf:
+            raise ValueError(
+                "eps covers a range of lam: give a number > 0, one regularizer, and its two ends"
+            )
+        limits = {"tol": min(tol, eps / 2), "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
+        return _path_within(
+            Objective(risk, reg, min(strengths)), max(strengths), eps, solver, callback, limits
+        )
     regs = list(reg) if isinstance(reg, Sequence) else [reg] * len(strengths)
     if len(regs) != len(strengths):
         raise ValueError(f"there are {len(regs)} regularizers for {len(strengths)} lams: give one for each")
@@ -252,6 +272,34 @@ def path(
     ]
 
 
+def _path_within(
+    obj: Objective, hi: float, eps: float, solver: Any, callback: Callback | None, limits: dict[str, Any]
+) -> list[Result]:
+    """Return results from hi down to the lam of obj, each within eps for all lam down to the next one.
+
+    min J is concave in lam, a minimum of linear functions, so that lower bounds at two values of lam bound it
+    between them by their chord. J of a w is linear: what holds for both at the ends holds between them.
+    """
+    hardest = precondition(obj)
+
+    def run(lam: float, previous: _FinishedRun | None) -> _FinishedRun:
+        problem = hardest.with_objective(replace(obj, lam=lam, count=CallCounter()))
+        return _run(problem, solver, previous, callback, limits)
+
+    def between(upper: _FinishedRun, lower: _FinishedRun) -> list[_FinishedRun]:
+        at, top = lower.problem.original.lam, upper.problem.original.lam
+        value = upper.risk + at * obj.reg.value(upper.result.w)
+        stopped = upper.result.status == "interrupted" or lower.result.status == "interrupted"
+        if stopped or value - lower.result.lower <= eps * value or top <= at * LEAST_RATIO:
+            return [lower]
+        middle = run(math.sqrt(at * top), upper)
+        return between(upper, middle) + between(middle, lower)
+
+    first = run(hi, None)
+    runs = [first] if hi <= obj.lam else [first, *between(first, run(obj.lam, first))]
+    return [finished.result for finished in runs]
+
+
 def _run(
     problem: PreconditionedProblem,
     given: Solver | str | None,
@@ -263,7 +311,7 @@ def _run(
     solver: Any = get_solver(given)
     obj, reason = problem.original, ""
     if isinstance(solver, Auto):
-        solver, reason = solver.with_fallbacks(problem.obj, limits["tol"])
+        solver, reason = solver.portfolio(problem.obj, limits["tol"])
     final: Iterate | None = None
 
     def record(iterate: Iterate, row: dict[str, float]) -> Any:

@@ -27,8 +27,14 @@ if TYPE_CHECKING:
     from riskmin.estimators.persistence.model_file import load_model as load_model
     from riskmin.estimators.persistence.model_file import save_model as save_model
     from riskmin.estimators.persistence.onnx_graph import to_onnx as to_onnx
+    from riskmin.estimators.prices import ConstraintPrices as ConstraintPrices
+    from riskmin.estimators.prices import constraint_prices as constraint_prices
+    from riskmin.estimators.prices import fairness_constraints as fairness_constraints
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
+    from riskmin.estimators.region import OptimumRegion as OptimumRegion
+    from riskmin.estimators.region import optimum_region as optimum_region
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
+    from riskmin.estimators.removal import LeaveOneOut as LeaveOneOut
     from riskmin.estimators.summary.table import CoefficientSummary as CoefficientSummary
     from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
 
@@ -51,7 +57,13 @@ MODULE_OF = {
     "CoefficientSummary": "summary.table",
     "certify": "certification",
     "get_scorer": "_common.scoring",
+    "ConstraintPrices": "prices",
+    "constraint_prices": "prices",
+    "fairness_constraints": "prices",
+    "LeaveOneOut": "removal",
     "multipliers": "evidence",
+    "OptimumRegion": "region",
+    "optimum_region": "region",
     "load_model": "persistence.model_file",
     "save_model": "persistence.model_file",
     "to_onnx": "persistence.onnx_graph",

@@ -18,17 +18,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_table
-from riskmin.core import Array, Iterate, NDArray, Result, Shard, ShardCache
+from riskmin.core import Array, Criterion, Iterate, NDArray, Result
 from riskmin.driver.run import Limits
 from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
-from riskmin.executors.base import SerialExecutor
 from riskmin.numerics.precision import CUT_ROUNDING
-from riskmin.problem.column_moments import column_moments
+from riskmin.problem.column_moments import column_scales
 from riskmin.regularizers import L2
 from riskmin.report.progress import Progress
 
@@ -189,6 +187,9 @@ def certify(
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
     proof, excess = _prove(case, J, (goal, goal_atol), verbose, settings)
     status, reason = conclude(replace(found, proof=proof), goal, goal_atol, excess, case.rounding)
+    if status in ("certified", "bounded"):  # the run was stopped because it had proved this
+        met: Criterion = "tol" if proof.gap <= goal * proof.value else "atol"
+        proof = replace(proof, status="converged", criterion=met)
     return replace(found, status=status, reason=reason, proof=proof)
 
 
@@ -269,10 +270,8 @@ def _scale_error(case: _Case) -> str | None:
         return "its column scales contradict its parameter standardize"
     if model.scale_ is None:
         return None
-    rows = as_matrix(validate_rows(model, case.X, reset=False))
-    weight = case.fit_arguments.get("sample_weight")
-    c = np.ones(rows.shape[0]) if weight is None else weight
-    scale, expected = model.scale_, column_moments(SerialExecutor([Shard(rows, c, c, ShardCache())])).scale
+    rows = validate_rows(model, case.X, reset=False)
+    scale, expected = model.scale_, column_scales(rows, case.fit_arguments.get("sample_weight"))
     j = int(np.argmax(np.abs(scale / expected - 1)))
     if abs(scale[j] / expected[j] - 1) > OBJECTIVE_RTOL:
         return f"column {j} has a standard deviation of {expected[j]:.9g}, not {scale[j]:.9g} as claimed"

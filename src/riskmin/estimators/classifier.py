@@ -24,8 +24,10 @@ from riskmin.estimators._common.input import (
     select_rows,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import unpack_weights
 from riskmin.estimators._common.offset import row_offset
+from riskmin.estimators._common.outputs import unpack_weights
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
+from riskmin.estimators.evidence import ProofMixin
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.persistence.records import (
     classes_to_json,
@@ -36,12 +38,15 @@ from riskmin.estimators.persistence.records import (
     read_finite,
     read_flag,
 )
+from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import available_if
 from riskmin.estimators.summary.table import SummaryMixin
 
 
 @estimator
-class LinearClassifier(MulticlassMixin, SummaryMixin, RowEstimator):
+class LinearClassifier(
+    SparseWeightsMixin, MulticlassMixin, ProofMixin, SummaryMixin, RemovalMixin, RowEstimator
+):
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::

@@ -15,7 +15,7 @@ from sklearn.model_selection import check_cv
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
-from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
+from riskmin.estimators._common.cv_search import LabeledRows, SearchResult, search_alphas, search_left_out
 from riskmin.estimators._common.fit import (
     check_number,
     decision_scores_of_validated,
@@ -24,6 +24,7 @@ from riskmin.estimators._common.fit import (
 )
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
 from riskmin.estimators._common.offset import row_offset
+from riskmin.estimators._common.range_search import search_range
 from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
@@ -50,11 +51,14 @@ class _AlphaSearch:
 
     can_be_saved = False
     _estimator_class: ClassVar[Any]
-    _search_params = ("alphas", "n_alphas", "cv", "scoring")
+    _search_params = ("alphas", "n_alphas", "alpha_range", "eps", "cv", "scoring")
     _fold_callback = None
+    _range_progress = None
 
     alphas: Any = None
     n_alphas: int = 13
+    alpha_range: Any = None
+    eps: float = 0.0
     cv: Any = None
     scoring: Any = None
     # parameters of a single fit
@@ -74,16 +78,18 @@ class _AlphaSearch:
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any, offset: Any) -> None:
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
-        cv = check_cv(self.cv, y, classifier=is_classifier(self))
-        data = LabeledRows(X, y, weight, offset=row_offset(offset, len(y)))
-        splits = cv.split(X, y, groups)
+        offset = row_offset(offset, len(y))
+        if offset is not None and (self.alpha_range is not None or self.cv == "loo"):
+            raise ValueError("offset is not for alpha_range and cv='loo': give a grid and a number of folds")
+        data = LabeledRows(X, y, weight, offset=offset)
         tasks = self._fit_tasks  # type: ignore[attr-defined]
-        result = search_alphas(
-            template, data, _alpha_grid(self), splits, self._scorer(template), self._fold_callback, tasks
-        )
-        _warn_not_converged(self, result.n_not_converged, result.scores.size)
-        self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
-        self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
+        if self.alpha_range is not None:
+            self._search_range(template, data, groups)
+        else:
+            result = self._search_grid(template, data, groups, tasks)
+            _warn_not_converged(self, result.n_not_converged, result.scores.size)
+            self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
+            self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         best = self._with_alpha(self.alpha_)
         best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
         self.best_estimator_ = best.fit(X, y, sample_weight, offset=offset)
@@ -94,6 +100,41 @@ class _AlphaSearch:
         # `fit` passed a validated array without names on to the estimator
         if (names := vars(self).get("feature_names_in_")) is not None:
             self.best_estimator_.feature_names_in_ = names
+
+    def _splits(self, data: LabeledRows, groups: Any) -> Any:
+        """Return the training and test rows of the folds."""
+        return check_cv(self.cv, data.y, classifier=is_classifier(self)).split(data.X, data.y, groups)
+
+    def _search_grid(self, template: Any, data: LabeledRows, groups: Any, tasks: Any) -> SearchResult:
+        """Score a grid of values of alpha."""
+        scorer, grid = self._scorer(template), _alpha_grid(self)
+        if self.cv == "loo" and isinstance(self.cv, str):
+            return search_left_out(template, data, grid, scorer, groups, tasks)
+        if isinstance(self.cv, str):
+            raise ValueError(f"cv={self.cv!r}: give 'loo', a number of folds or a splitter")
+        splits = self._splits(data, groups)
+        return search_alphas(template, data, grid, splits, scorer, self._fold_callback, tasks)
+
+    def _search_range(self, template: Any, data: LabeledRows, groups: Any) -> None:
+        """Find the best alpha of a range, and store what is proved about the others."""
+        if self.alphas is not None or isinstance(self.cv, str):
+            raise ValueError(
+                "alpha_range takes the place of alphas, and folds: leave out alphas and cv='loo'"
+            )
+        splits = self._splits(data, groups)
+        result = search_range(
+            template, data, self.alpha_range, self.eps, self.scoring, splits, self._range_progress
+        )
+        self.alpha_, self.best_score_, self.score_bound_ = result[:3]
+        self.alphas_, self.scores_, self.range_bounds_ = result[3:]
+        self.n_not_converged_ = 0
+        if self.score_bound_ > self.best_score_ + self.eps + 1e-12 * abs(self.best_score_):
+            warnings.warn(
+                f"{type(self).__name__} proves that no alpha of the range scores above "
+                f"{self.score_bound_:.6g}, but the best one found scores {self.best_score_:.6g}: raise eps",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
 
     def summary(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> CoefficientSummary:
         """Return the summary of the fit to all rows with the chosen alpha; see `LinearClassifier.summary`."""
@@ -137,7 +178,7 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
             f"{n_failed} of {total} fits of the folds of {type(model).__name__} did not reach "
             f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the smallest of alphas"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warnings.warn(message, ConvergenceWarning, stacklevel=6)
 
 
 @estimator
@@ -155,8 +196,14 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         sparsity-inducing regularizers, else from 1 to 1e-6.
     n_alphas : int
         Size of the default grid, if `alphas` is None.
-    cv : int, splitter, iterable or None
-        As in scikit-learn: five folds, stratified, by default.
+    alpha_range : (low, high) or None
+        Instead of a grid, find the best alpha of all between these two, for "logistic", "squared" and
+        "poisson" with "l2". The scores of the folds are bounded between the values that are computed.
+    eps : float
+        With `alpha_range`, by how much another alpha may be better at most; 0 for scores that count errors.
+    cv : int, splitter, iterable, "loo" or None
+        As in scikit-learn: five folds, stratified, by default. "loo" leaves out each row, or each of the
+        `groups` of `fit`, and predicts it by `leave_one_out`: its scores are those of all rows together.
     scoring : str, callable or None
         As in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy; for losses that
         bound a metric, that metric: the ROC area for "roc_area", F1 for "f1", and so on.
@@ -173,6 +220,10 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         The score of each alpha on the held-out rows of each fold.
     best_score_ : float
         The mean score of `alpha_` over the folds.
+    score_bound_ : float
+        With `alpha_range`, the mean score that no alpha of the range exceeds.
+    range_bounds_ : (k, 3) array
+        With `alpha_range`, bounds of the mean score between two values of alpha: from, to, bound.
     best_estimator_ : LinearClassifier
         The fit to all rows, which `riskmin.save_model` can save.
     n_not_converged_ : int
@@ -203,7 +254,7 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         X, y, sample_weight
             As in `LinearClassifier.fit`. Scores are weighted, too, if the scorer takes weights.
         groups : (n,) array, optional
-            For splitters that keep groups together.
+            For splitters that keep groups together, and cv="loo".
         offset : (n,) array, optional
             As in `LinearClassifier.fit`; any scorer sees predictions at the offset of its rows.
 
@@ -229,7 +280,7 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     Parameters
     ----------
-    alphas, n_alphas, cv, scoring
+    alphas, n_alphas, alpha_range, eps, cv, scoring
         As in `LinearClassifierCV`; the score is R^2 by default.
     n_jobs : int or None
         Number of folds that run at a time, in threads; the final fit uses as many threads.

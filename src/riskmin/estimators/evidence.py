@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,17 @@ import numpy as np
 from riskmin.arrays.namespace import as_table
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.certificates.multipliers import Multipliers, best_multipliers
+from riskmin.certificates.proof import (
+    NO_NAMES,
+    Proof,
+    ProofProblem,
+    TableNames,
+    loss_record,
+    penalty_record,
+    prove,
+)
 from riskmin.core import NDArray
+from riskmin.core.messages import is_number
 from riskmin.estimators._common.base import RiskArguments, RowEstimator
 from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
@@ -32,6 +43,8 @@ class FittedProblem:
     obj: Objective
     offset: NDArray | float = 0.0
     """What was added to the scores."""
+    weights: NDArray | None = None
+    """The weights of the rows as given, times those of the classes; None if all are equal."""
 
     @property
     def w(self) -> NDArray:
@@ -50,6 +63,28 @@ class FittedProblem:
         u, lower = best_multipliers(self.obj, self.w, self.at.scores - self.offset, goal)
         return Multipliers(u, self.value, min(lower, self.value))
 
+    def prove(self, names: TableNames = NO_NAMES, path: Path | None = None) -> Proof:
+        """A proof of the gap of the model, or of what the best multipliers prove.
+
+        It is checked with the rows of the file `path`, if given: a table with these names, or svmlight text.
+        """
+        model, p, k = self.model, self.X.shape[1], self.at.scores.shape[1] if self.at.scores.ndim == 2 else 1
+        loss_record(model._fitted_loss()), penalty_record(self.obj, p, k)  # before the search
+        coef = self.w[: p * k].reshape(p, k).T
+        b = self.w[p * k :] if k > 1 else np.array([model._risk_intercept()])
+        classes = vars(model).get("classes_")
+        problem = ProofProblem(
+            self.obj,
+            self.X,
+            self.at.labels,
+            self.weights,
+            None if classes is None else [v if is_number(v) else str(v) for v in classes.tolist()],
+            coef,
+            b if model.fit_intercept else None,
+            names,
+        )
+        return prove(problem, self.multipliers().u, self.value, path)
+
 
 def fitted_problem(
     model: Any, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
@@ -64,7 +99,7 @@ def fitted_problem(
         reason = f"{model.loss} is no sum over rows, which then have no multipliers of their own"
     elif is_partitioned(X):
         reason = "the rows are not in this process: give them as one array or sparse matrix"
-    elif not model.alpha:
+    elif np.array_equal(model.alpha, 0):
         reason = "alpha=0 has no penalty, without which multipliers prove nothing"
     elif model.weighted_ and sample_weight is None:
         reason = "the model was fitted with weights of rows, on which J depends: give sample_weight"
@@ -86,7 +121,10 @@ def fitted_problem(
         offset=offset,
     )
     obj = Objective(risk, fitted_regularizer(model), float(model.alpha))
-    return FittedProblem(model, rows, at, obj, 0.0 if offset is None else offset)
+    given = None if weight is None else np.asarray(compute_if_dask(sample_weight), np.float64)
+    given = None if given is None or not given.ndim else given  # a number counts for every row
+    weights = model._targets(compute_if_dask(y), len(at.scores), given)[1]
+    return FittedProblem(model, rows, at, obj, 0.0 if offset is None else offset, weights)
 
 
 def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None) -> Multipliers:
@@ -128,3 +166,26 @@ def multipliers(model: Any, X: Any, y: Any, *, sample_weight: Any = None, offset
     (True, (569,), ...)
     """
     return fitted_problem(model, X, y, sample_weight, offset).multipliers()
+
+
+class ProofMixin:
+    """A linear model of single rows, whose certificate can be written to a file that anyone can check."""
+
+    def prove(self, X: Any, y: Any, sample_weight: Any = None) -> Proof:
+        r"""Prove :math:`J - \min J \le \text{gap}` of the fitted model, in exact arithmetic.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training data, as given to `fit`, in this process.
+
+        Returns
+        -------
+        Proof
+            Its `gap` is near that of the model or smaller. ``proof.save("model.proof")`` writes the file and
+            ``proof.save_rows("rows.svm")`` the rows; ``python verify.py model.proof rows.svm`` checks them
+            without riskmin. If X and y have names, it checks a CSV file with these columns, too.
+        """
+        features = vars(self).get("feature_names_in_")
+        names = NO_NAMES if features is None else TableNames(features.tolist(), getattr(y, "name", None))
+        return fitted_problem(self, X, y, sample_weight).prove(names)

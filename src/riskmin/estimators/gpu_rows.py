@@ -13,6 +13,7 @@ from riskmin.arrays.namespace import (
     check_two_dimensions,
     is_foreign,
     is_gpu_sparse,
+    is_sparse,
     namespace,
     to_numpy,
 )
@@ -28,6 +29,11 @@ def is_gpu_rows(X: Any) -> bool:
 def on_host(a: Any) -> Any:
     """Return an array on a GPU as one of NumPy, and anything else unchanged."""
     return to_numpy(a) if is_foreign(a) and is_on_gpu(a) else a
+
+
+def dense_weights(model: Any) -> Any:
+    """Return the weights of a fitted model as an array of NumPy, also after `sparsify` or on a GPU."""
+    return model.coef_.toarray() if is_sparse(model.coef_) else on_host(model.coef_)
 
 
 def beside(a: Any, X: Any) -> Any:

@@ -19,6 +19,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import EncodedLabels, compute_if_dask, select_rows, validate_rows
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.persistence.records import classes_to_json, read_finite, read_n_classes
 from riskmin.estimators.scikit_learn import ClassifierMixin, check_classification_targets
 from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
@@ -28,7 +29,7 @@ THRESHOLD_METRICS = ("absolute", "zero_one")
 
 
 @estimator
-class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class OrdinalClassifier(SparseWeightsMixin, ClassifierMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear classifier of ordered grades, with a certified objective.
 
     .. math::
@@ -60,7 +61,7 @@ class OrdinalClassifier(ClassifierMixin, RowEstimator):  # type: ignore[misc] # 
         The grades that occur in y, from the lowest to the highest.
     coef_ : (p,) array
         w.
-    intercept_ : float
+    intercept_ : scalar
         Zero with the default loss.
     thresholds_ : (g - 1,) array
         A row is above grade ``classes_[k]`` if its score is above ``thresholds_[k]``. They do not decrease;

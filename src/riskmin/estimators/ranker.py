@@ -19,6 +19,7 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.persistence.records import read_count
 from riskmin.estimators.scikit_learn import check_is_fitted, routing_enabled
 from riskmin.losses.labels import encode_queries
@@ -59,7 +60,7 @@ def is_scored_by_query(model: Any) -> bool:
 
 
 @estimator
-class LinearRanker(RowEstimator):
+class LinearRanker(SparseWeightsMixin, RowEstimator):
     r"""A linear score that ranks the rows of each query, with a certified objective.
 
     .. math:: \min_w\; J(w) = \alpha\,\Omega(w) + R(w), \qquad z_i = x_i^\top w,
@@ -80,7 +81,7 @@ class LinearRanker(RowEstimator):
     ----------
     coef_ : (p,) array
         w.
-    intercept_ : float
+    intercept_ : scalar
         Zero with losses for ranking, which do not depend on it.
     n_queries_ : int
         Number of queries fitted; 0 without `qid`.

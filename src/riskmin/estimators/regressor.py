@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import field
 from typing import Any
 
@@ -15,15 +16,16 @@ from riskmin.estimators._common.fit import (
     decision_scores,
     normalize_weights,
     resolve_loss,
-    resolve_regularizer,
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import EncodedLabels, validate_rows
-from riskmin.estimators._common.multi_output import loss_for_outputs, unpack_weights
 from riskmin.estimators._common.offset import OffsetScoreMixin, row_offset
-from riskmin.estimators._common.outputs import fit_outputs, joint_loss
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators._common.outputs import fit_outputs, joint_loss, unpack_weights
+from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
+from riskmin.estimators.evidence import ProofMixin
+from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.persistence.records import n_output_weights, read_count
+from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.estimators.summary.table import SummaryMixin
 from riskmin.losses import LOSSES
@@ -55,7 +57,15 @@ def has_log_link(loss: Any) -> bool:
 
 
 @estimator
-class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(
+    SparseWeightsMixin,
+    OffsetScoreMixin,
+    RegressorMixin,  # type: ignore[misc] # scikit-learn has no types
+    ProofMixin,
+    SummaryMixin,
+    RemovalMixin,
+    RowEstimator,
+):
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
@@ -78,10 +88,11 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
     loss : str or Loss
         A name of `riskmin.LOSSES` for regression, optionally with parameters (``"quantile:level=0.9"``),
         or a loss object: one of riskmin's, or any object with ``separable`` and ``value_grad(z, y, c)``.
-    alpha : float
+    alpha : float or (k,) array
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean.
+        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean. An array
+        has one number for each of k outputs, which are separate problems then.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
@@ -92,8 +103,8 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
     ----------
     coef_ : (p,) or (k, p) array
         w; one row per output if y is two-dimensional.
-    intercept_ : float or (k,) array
-        b.
+    intercept_ : scalar or (k,) array
+        b, in float64.
     n_iter_ : int
         The number of iterations; the largest one for separate problems.
     result_ : `riskmin.Result`
@@ -122,6 +133,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
     multi_output_targets = True
 
     loss: Any = field(default="squared", kw_only=False)
+    alpha: Any = 1e-4
     fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
@@ -162,6 +174,12 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
         warn_unless_converged(self)
         return self
 
+    def _check_parameters(self) -> None:
+        for alpha in np.ravel(self.alpha).tolist() if np.ndim(self.alpha) == 1 else [self.alpha]:
+            single = copy.copy(self)
+            single.alpha = alpha
+            super(LinearRegressor, single)._check_parameters()
+
     def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         joint = joint_loss(self, y, loss)
         return EncodedLabels(y, weight, None, loss if joint is None else joint)
@@ -169,7 +187,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
     def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
         y: Any = rows.labels
         if y.ndim == 1:
-            self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
+            self.coef_, self.intercept_ = w, np.ravel(b)[0]
         else:
             self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
             # b is a scalar if there is no intercept
@@ -180,10 +198,10 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
         if not self._fitted_loss().multi_output:
             return targets, weight
         targets = targets.reshape(n_rows, -1)
-        if targets.shape[1] != len(np.atleast_2d(on_host(self.coef_))):
+        if targets.shape[1] != len(np.atleast_2d(dense_weights(self))):
             raise ValueError(
-                f"the model predicts {len(self.coef_)} numbers per row, but y has {targets.shape[1]} label "
-                "per row: give all outputs, in Python"
+                f"the model predicts {np.size(self.intercept_)} numbers per row, but y has "
+                f"{targets.shape[1]} label per row: give all outputs, in Python"
             )
         return targets, weight
 
@@ -191,7 +209,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
         loss = resolve_loss(self)
         if getattr(vars(self).get("coef_"), "ndim", 0) != 2:  # not fitted, or one output
             return loss
-        joint = loss_for_outputs(loss, resolve_regularizer(self))
+        joint = joint_loss(self, np.empty((0, 0)), loss)
         return loss if joint is None else joint
 
     def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
@@ -203,7 +221,7 @@ class LinearRegressor(OffsetScoreMixin, RegressorMixin, SummaryMixin, RowEstimat
         if self.coef_.ndim == 1:
             return super()._state()
         # w holds the outputs side by side
-        fitted = {"outputs": len(self.coef_), "intercept": on_host(self.intercept_).tolist()}
+        fitted = {"outputs": len(self.intercept_), "intercept": on_host(self.intercept_).tolist()}
         return {"coef": np.asarray(self.result_.w)}, fitted
 
     def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:

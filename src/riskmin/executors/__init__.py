@@ -2,7 +2,7 @@
 
 from riskmin.executors.base import Backend as Backend
 from riskmin.executors.base import Executor as Executor
+from riskmin.executors.base import Serial as Serial
 from riskmin.executors.base import as_backend as as_backend
-from riskmin.executors.local import Serial as Serial
 from riskmin.executors.local import Threads as Threads
 from riskmin.executors.processes import Processes as Processes

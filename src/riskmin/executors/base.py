@@ -354,6 +354,26 @@ class Backend(ABC):
         return InMemoryPartition(handle if pick is None else pick(handle), name)
 
 
+@dataclass(frozen=True)
+class Serial(Backend):
+    """Shards in this process, computed one after the other in the calling thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, Serial, linear_risk
+    >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), executor=Serial())
+    >>> risk(np.zeros(2))[0]
+    1.0
+    """
+
+    is_local = True
+
+    def place(self, shards: Sequence[Shard | LazyShard]) -> SerialExecutor:
+        """Return an executor that holds these shards."""
+        return SerialExecutor(shards)
+
+
 class ForeignBackend(Backend):
     """Backend whose executors are made by an executor class, or by any other function of the shards."""
 

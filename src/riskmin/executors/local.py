@@ -1,4 +1,4 @@
-"""Executors within this process: serial, or on a pool of threads."""
+"""An executor within this process: its shards are computed on a pool of threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from riskmin.executors.base import (
     QUICK_FUNCTIONS,
     Backend,
     Executor,
-    SerialExecutor,
     call_arguments,
     items,
     parts_in_time,
@@ -39,26 +38,6 @@ def worker_count(n_workers: int | None) -> int:
             f"n_workers={one_line(repr(n_workers))}: give a whole number >= 1, or None for one per core"
         )
     return int(n_workers)
-
-
-@dataclass(frozen=True)
-class Serial(Backend):
-    """Shards in this process, computed one after the other in the calling thread.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Hinge, Serial, linear_risk
-    >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), executor=Serial())
-    >>> risk(np.zeros(2))[0]
-    1.0
-    """
-
-    is_local = True
-
-    def place(self, shards: Sequence[Shard | LazyShard]) -> SerialExecutor:
-        """Return an executor that holds these shards."""
-        return SerialExecutor(shards)
 
 
 @dataclass(frozen=True)

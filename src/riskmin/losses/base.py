@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,11 @@ class Loss(ABC):
         conjugate = self.conjugate(y)
         return conjugate if isinstance(conjugate, IntervalConjugate) else None
 
+    @cached_property
+    def quadratic_conjugate(self) -> bool:
+        """Whether there is an `interval_conjugate`; any number serves as a label."""
+        return self.interval_conjugate(np.ones(1)) is not None
+
     def intercept_form(self, y: Array, c: Array) -> tuple[Loss, float] | None:
         """Return (l, f) if a non-decomposable loss is f min_b sum_i c_i l(z_i + b, y_i), else None."""
         return None
@@ -141,9 +147,7 @@ class Loss(ABC):
     @property
     def can_be_smoothed(self) -> bool:
         """Whether `smoothed_value_grad` supports the loss."""
-        own = type(self).smoothed_value_grad is not Loss.smoothed_value_grad
-        # any number serves as a label
-        return own or self.interval_conjugate(np.ones(1)) is not None
+        return type(self).smoothed_value_grad is not Loss.smoothed_value_grad or self.quadratic_conjugate
 
     @property
     def supports_center(self) -> bool:
@@ -194,7 +198,7 @@ class Loss(ABC):
         """Whether there are second derivatives, of the smoothed loss if the loss is not smooth."""
         if self.multi_output:
             return type(self).block_hessian is not Loss.block_hessian
-        return type(self).hessian is not Loss.hessian or self.interval_conjugate(np.ones(1)) is not None
+        return type(self).hessian is not Loss.hessian or self.quadratic_conjugate
 
     # ------------------------------------------------------------ outputs and predictions
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> LinearMap | None:

@@ -16,26 +16,28 @@ from riskmin.core import Array, NDArray
 
 def check_signs(loss: object, y: Array) -> None:
     """Require labels -1 and +1, both of them present."""
-    needs = f"{type(loss).__name__} needs labels -1 and +1"
-    y = _present(loss, y)
-    n_positive, n_negative = np.count_nonzero(y == 1), np.count_nonzero(y == -1)
+    labels = as_numpy(y, "y")
+    n_positive, n_negative = np.count_nonzero(labels == 1), np.count_nonzero(labels == -1)
+    if n_positive and n_negative and n_positive + n_negative == labels.size:
+        return
+    needs, y = f"{type(loss).__name__} needs labels -1 and +1", _present(loss, labels)
     if n_positive + n_negative < y.size:
         raise ValueError(
             f"{needs}, but y holds {_preview(y)}; use LinearClassifier, "
             "which encodes any two classes, or map them yourself"
         )
-    if not n_positive or not n_negative:
-        raise ValueError(f"y holds a single class, {y.flat[0]:+g}, but {needs}: add rows of the other class")
+    raise ValueError(f"y holds a single class, {y.flat[0]:+g}, but {needs}: add rows of the other class")
 
 
 def check_finite(loss: object, y: Array) -> None:
     """Require finite numbers."""
-    y = _present(loss, y)
-    needs = f"{type(loss).__name__} needs finite numbers in y"
+    labels = as_numpy(y, "y")
+    if labels.size and labels.dtype.kind in "biuf" and bool(np.isfinite(labels).all()):
+        return
+    needs, y = f"{type(loss).__name__} needs finite numbers in y", _present(loss, labels)
     if y.dtype.kind not in "biuf":
         raise ValueError(f"{needs}, but y holds {_preview(y)}; turn them into numbers first")
-    if not np.all(np.isfinite(y)):
-        raise ValueError(f"{needs}, but y holds {_preview(y[~np.isfinite(y)])}; drop those rows")
+    raise ValueError(f"{needs}, but y holds {_preview(y[~np.isfinite(y)])}; drop those rows")
 
 
 def check_counts(loss: object, y: Array) -> None:

@@ -56,6 +56,12 @@ class Squared(Loss):
         g = c * r
         return 0.5 * (g @ r), g
 
+    def hessian(
+        self, z: Array, y: Array, c: Array, mu: float = 0.0, center: Array | None = None
+    ) -> Hessian | None:
+        """Return the second derivatives c_i / (1 + mu)."""
+        return Hessian(c / (1 + mu))
+
     def conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + u^2 / 2."""
         return IntervalConjugate(*symmetric_bounds(y, math.inf), y, square=1.0)

@@ -49,11 +49,11 @@ from riskmin.owners.wire.replies import (
     checked_opening,
     checked_status,
 )
-from riskmin.problem.column_moments import ColumnMoments
+from riskmin.problem.column_moments import ColumnMoments, Moments
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import with_intercept
 
-RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": ColumnMoments}
+RECORDS: dict[str, Any] = {"column_moments": ColumnMoments, "sampled_moments": Moments}
 """Operations whose results are records: None where an owner has none."""
 SINGLE = {"cache_scores", "advance"}
 """Operations whose result is one number."""

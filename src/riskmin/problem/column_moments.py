@@ -15,21 +15,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
-from riskmin.core import NDArray, Shard
+from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import QUICK_FUNCTIONS, Executor, row_ends
+from riskmin.executors.base import QUICK_FUNCTIONS, Executor, SerialExecutor, row_ends
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
 
 
-class ColumnMoments(NamedTuple):
-    """Weighted mean and variance, minimum and maximum of each column, over the rows of positive weight."""
+class Moments(NamedTuple):
+    """Weighted mean and variance of each column, over rows of positive weight."""
 
     weight: float
     """The sum of the weights."""
+    mean: NDArray
+    variance: NDArray
+
+    def combined_with(self, other: Moments) -> Moments:
+        """The moments of the rows of both, by the pairwise update of Chan, Golub and LeVeque."""
+        weight = self.weight + other.weight
+        # m = m1 + t (m2 - m1),  s^2 = (1 - t) s1^2 + t s2^2 + t (1 - t) (m2 - m1)^2
+        t, difference = other.weight / weight, other.mean - self.mean
+        variance = (1 - t) * self.variance + t * other.variance + t * (1 - t) * difference * difference
+        return Moments(weight, self.mean + t * difference, variance)
+
+
+class ColumnMoments(NamedTuple):
+    """The moments of each column, and its minimum and maximum, over the rows of positive weight."""
+
+    weight: float
     mean: NDArray
     variance: NDArray
     minimum: NDArray
@@ -55,17 +72,9 @@ class ColumnMoments(NamedTuple):
         return scale
 
     def combined_with(self, other: ColumnMoments) -> ColumnMoments:
-        """The moments of the rows of both, by the pairwise update of Chan, Golub and LeVeque."""
-        weight = self.weight + other.weight
-        # m = m1 + t (m2 - m1),  s^2 = (1 - t) s1^2 + t s2^2 + t (1 - t) (m2 - m1)^2
-        t, difference = other.weight / weight, other.mean - self.mean
-        return ColumnMoments(
-            weight,
-            self.mean + t * difference,
-            (1 - t) * self.variance + t * other.variance + t * (1 - t) * difference * difference,
-            np.minimum(self.minimum, other.minimum),
-            np.maximum(self.maximum, other.maximum),
-        )
+        """The moments and extremes of the rows of both."""
+        extremes = np.minimum(self.minimum, other.minimum), np.maximum(self.maximum, other.maximum)
+        return ColumnMoments(*Moments(*self[:3]).combined_with(Moments(*other[:3])), *extremes)
 
 
 def column_moments(executor: Executor, weights: NDArray | bool = True) -> ColumnMoments:
@@ -92,6 +101,21 @@ def column_moments(executor: Executor, weights: NDArray | bool = True) -> Column
         ColumnMoments.combined_with, (part for part in parts if part is not None)
     )
     return combined
+
+
+def column_scales(X: Any, weight: NDArray | None = None) -> NDArray:
+    """The standard deviations of the columns of rows in this process, and 1 for constant columns.
+
+    Examples
+    --------
+    >>> column_scales([[1.0, 5.0], [3.0, 5.0]]).tolist()
+    [1.0, 1.0]
+    >>> column_scales([[10.0], [30.0]]).tolist()
+    [10.0]
+    """
+    rows = as_matrix(X)
+    c = np.ones(rows.shape[0]) if weight is None else weight
+    return column_moments(SerialExecutor([Shard(rows, c, c, ShardCache())])).scale
 
 
 def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
@@ -201,7 +225,7 @@ def is_linear(risk: Any) -> bool:
     return risk.linear_map is not None and risk.loss.task != "tagging"
 
 
-def sampled_moments(risk: Any) -> ColumnMoments | None:
+def sampled_moments(risk: Any) -> Moments | None:
     """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
     if not is_linear(risk):
         return None
@@ -218,15 +242,15 @@ def sampled_moments(risk: Any) -> ColumnMoments | None:
         parts = risk.executor.map(shard_sample_moments, sample_rows / max(n, 1))
     except TypeError:  # the shards hold objects without rows
         return None
-    if any(part is None for part in parts):
+    if None in parts:
         return None
     weighted = [part for part in parts if part.weight]
-    return reduce(ColumnMoments.combined_with, weighted) if weighted else None
+    return reduce(Moments.combined_with, weighted) if weighted else None
 
 
-def shard_sample_moments(shard: Shard, share: float) -> ColumnMoments | None:
+def shard_sample_moments(shard: Shard, share: float) -> Moments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
-    X = shard.X.features
+    X: Any = shard.X.features
     if not X.is_stored:
         return None
     step = max(int(1 / share), 1)
@@ -238,12 +262,14 @@ def shard_sample_moments(shard: Shard, share: float) -> ColumnMoments | None:
     else:
         c = to_numpy(shard.c)
         # every m-th row of positive weight, for m = 1 / share
-        rows_used = np.flatnonzero(c > 0)[::step]
+        rows_used = (c > 0).nonzero()[0][::step]
         weights = c if len(rows_used) == len(c) else c[rows_used]
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
-        return ColumnMoments(0.0, zero, zero, zero, zero)
-    rows = X.sample(rows_used)
+        return Moments(0.0, zero, zero)
+    # of few rows, the sample is all of them: no copy
+    all_dense = X.array is not None and len(rows_used) == len(c)
+    rows = X.take(slice(None)) if all_dense else X.sample(rows_used)
     n = float(weights.sum())
     with np.errstate(over="ignore", invalid="ignore"):
         if X.sparse:
@@ -257,13 +283,13 @@ def shard_sample_moments(shard: Shard, share: float) -> ColumnMoments | None:
             mean[part] = c @ relative
             relative -= mean[part]
             variance[part] = c @ np.square(relative, out=relative)
-        return ColumnMoments(n, rows[0] + mean, variance, *_extremes(rows))
+        return Moments(n, rows[0] + mean, variance)
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)
 
 
-def _sparse_moments(rows: Any, c: NDArray) -> ColumnMoments:
+def _sparse_moments(rows: Any, c: NDArray) -> Moments:
     """The moments of sparse rows with weights c; zero for columns of < 5 entries, whose size is unknown."""
     n, p = float(c.sum()), rows.shape[1]
     lengths = np.diff(rows.indptr)
@@ -278,7 +304,4 @@ def _sparse_moments(rows: Any, c: NDArray) -> ColumnMoments:
     mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
     variance = np.maximum(square - mean**2, 0.0)
     # a difference this small is rounding error: a constant column has variance zero
-    constant = variance <= 1e-12 * square
-    variance = np.where(constant, 0.0, variance)
-    # minimum and maximum only tell whether a column is constant
-    return ColumnMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))
+    return Moments(n, mean, np.where(variance <= 1e-12 * square, 0.0, variance))

@@ -10,7 +10,7 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -168,13 +168,15 @@ def intercept_of_scores(loss: Any, z: Array, y: Array, c: Array, b: float) -> tu
         value, slopes = evaluate(b)
         return Tangent(b, value, float(slopes.sum()))
 
-    def derivatives(b: float) -> tuple[float, float, float]:
+    def slope_and_terms(b: float) -> tuple[float, float]:
         slopes = evaluate(b)[1]
-        curvature = float(loss.hessian(z + b, y, c).diagonal.sum())
-        return float(slopes.sum()), curvature, float(abs(slopes).sum())
+        return float(slopes.sum()), float(abs(slopes).sum())
+
+    def curvature(b: float) -> float:
+        return float(loss.hessian(z + b, y, c).diagonal.sum())
 
     if loss.smooth and loss.separable and loss.has_hessian:
-        best, _, converged = newton_intercept(tangent_at, derivatives, b, FINAL_SLOPE)
+        best, _, converged = newton_intercept(tangent_at, slope_and_terms, curvature, b, FINAL_SLOPE)
         if converged and evaluate(best)[0] > VANISHED_RISK:
             return best, evaluate(best)[0]
     found = best_tangent(*solve_intercept(tangent_at, b if evaluate(b)[0] > VANISHED_RISK else 0.0))
@@ -182,14 +184,25 @@ def intercept_of_scores(loss: Any, z: Array, y: Array, c: Array, b: float) -> tu
 
 
 def newton_intercept(
-    f: Callable[[float], Tangent], derivatives: Derivatives, b: float, tol: float
+    f: Callable[[float], Tangent],
+    slope_and_terms: Callable[[float], tuple[float, float]],
+    curvature: Callable[[float], float],
+    b: float,
+    tol: float,
 ) -> tuple[float, float, bool]:
     """The best intercept by Newton's method from b, see `newton_in_bracket`."""
-    slope, curvature, _ = derivatives(b)
-    ends = -math.inf, math.inf
-    if not abs(slope) < curvature:  # a long Newton step might end where a steep loss overflows
+    slope, terms = slope_and_terms(b)
+    if abs(slope) <= tol * terms:  # no second derivatives are needed
+        return b, 0.0, True
+    curvature, ends = cache(curvature), (-math.inf, math.inf)
+    if not abs(slope) < curvature(b):  # a long Newton step might end where a steep loss overflows
         lo, hi = bracket_intercept(f, f(b), 1.5 * abs(slope))
         b, ends = best_tangent(lo, hi).x, (lo.x, hi.x)
+
+    def derivatives(b: float) -> tuple[float, float, float]:
+        slope, terms = slope_and_terms(b)
+        return slope, curvature(b), terms
+
     return newton_in_bracket(derivatives, b, tol, *ends)
 
 
@@ -250,12 +263,14 @@ def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[floa
     order, slope = np.argsort(kinks), float(c @ rows.lower)
     # the slope of the risk beyond each kink
     slopes = slope + np.cumsum(jumps[order])
-    left, right = (int(np.argmax(slopes > end)) for end in (-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE))
+    # the first kinks beyond which the slope is above each number
+    left, right = slopes.searchsorted([-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE], side="right").tolist()
     if not slopes[-1] > CONSTANT_RISK_SLOPE:
         right = left
     elif not slope < -CONSTANT_RISK_SLOPE:
         left = right
-    return float(kinks[order[left]]), float(kinks[order[right]])
+    last = len(order) - 1  # beyond all of them by rounding
+    return float(kinks[order[min(left, last)]]), float(kinks[order[min(right, last)]])
 
 
 def refine_intercept(

@@ -26,9 +26,9 @@ from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import query_ends
 from riskmin.losses.offset import check_offset, with_offset
 from riskmin.problem import shard_ops
-from riskmin.problem.convexity.owner import is_builtin
 from riskmin.problem.explicit_intercepts import center_rows
 from riskmin.problem.intercept import CenteredIntercepts
+from riskmin.problem.objective import is_builtin
 from riskmin.problem.risk import Risk, with_intercept
 
 

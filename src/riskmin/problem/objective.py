@@ -21,7 +21,6 @@ from riskmin.losses.base import Loss
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.univariate import Tangent
 from riskmin.problem.certificate import tangent
-from riskmin.problem.convexity import refuse_nan
 from riskmin.problem.intercept import NO_INTERCEPT, Intercept
 from riskmin.regularizers import unpenalized_tail
 from riskmin.regularizers.base import Regularizer
@@ -123,6 +122,42 @@ class Oracle(ABC):
     def best_intercept(self, w: Array) -> Any:
         """The best intercept for w, if it is no entry of w; else 0.0."""
         return 0.0
+
+
+# ---------------------------------------------------------------- code of users
+def is_builtin(thing: object) -> bool:
+    """Whether the class of an object is defined in riskmin."""
+    return type(thing).__module__.partition(".")[0] == "riskmin"
+
+
+def loss_components(risk: Oracle) -> tuple[Any, ...]:
+    """The loss of a risk, and the losses or the model that it wraps."""
+    return () if risk.loss is None else risk.loss.components
+
+
+def is_foreign(risk: Oracle) -> bool:
+    """Whether user code computes the risk, so that its cuts may be invalid."""
+    return not all(map(is_builtin, (risk.source, *loss_components(risk))))
+
+
+def describe(risk: Oracle) -> str:
+    """The name of a user-defined loss or risk, for messages."""
+    if not is_builtin(risk.source):
+        kind = type(risk.source)
+        return "the risk" if kind.__module__ == "builtins" else f"the risk {kind.__name__}"
+    return next(
+        (type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), type(risk).__name__
+    )
+
+
+def refuse_nan(risk: Oracle, value: float, product: float) -> None:
+    """Raise a ValueError for a user-defined risk that is NaN, or whose product of gradient and point is."""
+    if is_foreign(risk) and (value != value or product != product):
+        what = f"the gradient of {describe(risk)}" if value == value else describe(risk)
+        raise ValueError(
+            f"{what} is NaN at a point that the run came to: return finite numbers for any w, "
+            "or infinity as the value where numbers overflow"
+        )
 
 
 class UserOracle(Oracle):
@@ -288,6 +323,12 @@ class Objective:
         if self.risk.n_intercepts:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.risk.n_intercepts))
 
+    def with_new_count(self) -> Objective:
+        """The same objective, whose calls are counted from zero."""
+        new = object.__new__(type(self))
+        vars(new).update(vars(self), count=CallCounter())
+        return new
+
     @property
     def n_intercepts(self) -> int:
         """The number of intercepts at the end of w, in which cuts must have slope zero."""
@@ -345,11 +386,7 @@ class Objective:
 
         A cut scaled by s is still a cut, since R >= 0.
         """
-        s = self.reg.scale(cut, self.lam)
-        if s == 0:  # the cut adds nothing to R >= 0; its entries may be infinite or NaN
-            return -self.lam * self.reg.conjugate(namespace(cut.a).zeros_like(cut.a)) + 0.0
-        # the minimum over v of lam Omega(v) + s (a'v + b), by the conjugate
-        return s * cut.b - self.lam * self.reg.conjugate(-s / self.lam * cut.a)
+        return self.reg.bound(cut, self.lam)
 
     def argmin(self, cut: Cut) -> Array:
         """The minimizer of lam * Omega(w) + a @ w + b."""

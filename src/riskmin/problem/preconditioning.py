@@ -337,15 +337,14 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     cheap = entries <= LIMITS.cheap_copy_entries and not sparse
     # step 1: the shift m, if some column that is not constant is far from zero relative to its deviation,
     # or very far where copying X is not cheap
-    constant = moments.minimum == moments.maximum
+    constant = moments.variance == 0
     deviation = np.sqrt(moments.variance)
-    shift = np.zeros_like(moments.mean)
+    shift = np.zeros(len(deviation))
     if _shift_invariant(obj.risk):
         # dense columns are all centered if one of them needs it, sparse ones only where it is needed
-        off_center = np.abs(moments.mean) > (1.0 if cheap else 8.0) * deviation
-        if np.any(off_center & ~constant):
-            shift = np.where(constant, moments.minimum, moments.mean)
-            shift = np.where(off_center, shift, 0.0) if sparse else shift
+        off_center = abs(moments.mean) > (1.0 if cheap else 8.0) * deviation
+        if (off_center & ~constant).any():
+            shift = np.where(off_center, moments.mean, 0.0) if sparse else moments.mean
     if (undoing := _undoing(obj, risk, shift)) is not None:
         return undoing
     obj = _opened(obj)
@@ -356,12 +355,12 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     if 0 < constant.sum() < len(size):
         size = np.where(constant & (size > 0), np.maximum(size, np.median(size[~constant])), size)
     # only a larger ratio of column sizes is worth a copy of X
-    min_ratio = 8.0 if cheap else 100.0
+    min_ratio, square = 8.0 if cheap else 100.0, _quadratic_part(obj, len(size))
     # a penalty that is the same for all columns makes the ratio smaller, and rounding to powers of two at
     # most twice as large
-    if reg.unweighted and not shift.any() and 0 < 2 * size.max() <= min_ratio * size.min():
+    if not (np.ndim(square) or shift.any()) and 0 < 2 * size.max() <= min_ratio * size.min():
         return None
-    scale = _scales(obj, size)
+    scale = _scales(size, obj.lam * square)
     known = size > 0
     if not known.all():  # columns of unknown size get the median scale
         scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
@@ -397,17 +396,20 @@ def _shift_invariant(risk: Any) -> bool:
     return risk.intercept.fitted or (not risk.multi_output and risk.loss.shift_invariant)
 
 
-def _scales(obj: Objective, size: NDArray) -> NDArray:
+def _quadratic_part(obj: Objective, n_columns: int) -> NDArray | float:
+    """The m_j of the penalty's terms m_j w_j^2 / 2: one number, or the largest of each column's outputs."""
+    terms = obj.reg.penalized_part.terms(np.zeros(obj.risk.dim - obj.n_intercepts))
+    if terms is None or np.ndim(terms.square) == 0:
+        return 0.0 if terms is None else float(terms.square)
+    largest: NDArray = np.asarray(terms.square).reshape(n_columns, -1).max(1)
+    return largest
+
+
+def _scales(size: NDArray, floor: NDArray | float) -> NDArray:
     """The scale of each column, a power of two near 1 / sqrt(size^2 + lam m), for penalties m w^2 / 2.
 
-    If the penalty is larger than the column, the column does not matter to the conditioning.
+    If the penalty lam m, the `floor`, is larger than the column, it does not matter to the conditioning.
     """
-    reg, floor = obj.reg.penalized_part, np.zeros_like(size)
-    terms = reg.terms(np.zeros(obj.risk.dim - obj.n_intercepts))
-    if terms is not None:
-        # the quadratic part of the penalty, the largest among the outputs of a column
-        square = np.asarray(terms.square) + np.zeros(1)
-        floor = obj.lam * (square.reshape(len(size), -1).max(1) if square.size > 1 else square + floor)
     column_size = np.hypot(size, np.sqrt(floor))
     column_size = np.where(column_size > 0, column_size, 1.0)
     # squares of the scales must not overflow either

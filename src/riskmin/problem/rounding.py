@@ -26,7 +26,7 @@ from riskmin.losses.base import Loss
 from riskmin.numerics.precision import sum_rounding
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.problem.shard_ops import blocks, rows_per_block, scores
+from riskmin.problem.shard_ops import blocks, product_blocks, rows_per_block, scores
 
 SAMPLED_ROWS = 256
 """So many rows suffice for a mean over rows, of which only the order of magnitude matters."""
@@ -141,7 +141,7 @@ def _worst_slopes(obj: Objective, a: Array, errors: Array) -> Array:
     xp, head, reg = namespace(a), a[: len(a) - obj.n_intercepts], obj.reg.penalized_part
     away = xp.where(head < 0, -1.0 + 0.0 * head, 1.0 + 0.0 * head)
     terms = reg.terms(head) if reg.separable else None
-    if terms is not None:
+    if terms is not None and not terms.unbounded:
         away = xp.where(terms.lower + 0.0 * head >= 0, -xp.abs(away), away)
         away = xp.where(terms.upper + 0.0 * head <= 0, xp.abs(away), away)
     # slopes in unpenalized intercepts are zero by construction
@@ -225,9 +225,10 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
 
 def _strided(shard: Shard) -> Shard:
     """A shard with every m-th row of an array of another library, of which one block is all rows."""
-    n, p = shard.X.shape
-    step = n * p // LIMITS.sampled_entries
-    if shard.X.foreign is None or step < 2:
+    if shard.X.foreign is None:
+        return shard
+    step = math.prod(shard.X.shape) // LIMITS.sampled_entries
+    if step < 2:
         return shard
     step |= 1  # rows may alternate
     # views, without a copy
@@ -257,7 +258,7 @@ def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, 
     one_range = X.foreign is None and not X.has_row_ranges and rows_per_block(X, linear_map.columns) >= n
     sampled = _sampled_entries(entries // max(n, 1))
     if entries <= sampled:
-        yield from blocks(shard, linear_map)
+        yield from product_blocks(shard, linear_map)
     elif X.sequence_ends is not None or one_range:
         # ranges that cannot be cut, such as all rows of a kernel matrix: every m-th of them
         ranges = list(blocks(shard, linear_map))

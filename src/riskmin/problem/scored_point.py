@@ -6,7 +6,6 @@ An evaluation takes one adjoint pass over X; the best intercept is found on the 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -220,35 +219,29 @@ class PointEvaluator:
             value, slopes = value_slopes(b)
             return Tangent(b, value, float(slopes.sum()))
 
-        def derivatives(b: float) -> tuple[float, float, float]:
+        def slope_and_terms(b: float) -> tuple[float, float]:
             slopes = value_slopes(b)[1]
-            return float(slopes.sum()), float(self.curvature(point.z + b).sum()), float(np.abs(slopes).sum())
+            return float(slopes.sum()), float(np.abs(slopes).sum())
 
-        def balanced_at(b: float) -> bool:
-            slopes = value_slopes(b)[1]
-            return abs(float(slopes.sum())) <= self.MAX_INTERCEPT_SLOPE * float(np.abs(slopes).sum())
+        def curvature(b: float) -> float:
+            return float(self.curvature(point.z + b).sum())
 
-        if not balanced_at(point.b):
-            point.b, step, _ = newton_intercept(tangent_at, derivatives, point.b, self.MAX_INTERCEPT_SLOPE)
-            if not balanced_at(point.b):
-                lo, hi = straddle(tangent_at, point.b, step)
-                ends = zip(zero_slope_weights(lo, hi), (lo.x, hi.x), strict=True)
-                mixed = sum(weight * value_slopes(b)[1] for weight, b in ends)
-                best = best_tangent(lo, hi)
-                point.b = best.x
-                # the cut of the mixture has the height of the intersection of both tangents
-                return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]
-        return self._with_sum_zero(point, *value_slopes(point.b))
-
-    def _with_sum_zero(self, point: ScoredPoint, risk: float, slope: NDArray) -> tuple[float, NDArray, float]:
-        """Scale the slopes of one sign down by a factor 1 - t, so that their sum is zero.
-
-        Losses are nonnegative, so that a row's tangent times 1 - t is a cut of the row, too. It is lower by
-        at most t (l_i + |u_i (z_i + b)|).
-        """
-        up, down = float(np.maximum(slope, 0.0).sum()), float(np.maximum(-slope, 0.0).sum())
-        t = abs(up - down) / max(up, down, sys.float_info.min)
-        if not t:
+        tol = self.MAX_INTERCEPT_SLOPE
+        point.b, step, _ = newton_intercept(tangent_at, slope_and_terms, curvature, point.b, tol)
+        total, size = slope_and_terms(point.b)
+        if abs(total) > tol * size:
+            lo, hi = straddle(tangent_at, point.b, step)
+            ends = zip(zero_slope_weights(lo, hi), (lo.x, hi.x), strict=True)
+            mixed = sum(weight * value_slopes(b)[1] for weight, b in ends)
+            best = best_tangent(lo, hi)
+            point.b = best.x
+            # the cut of the mixture has the height of the intersection of both tangents
+            return best.value, np.asarray(mixed), best.value - intersection(lo, hi)[1]
+        risk, slope = value_slopes(point.b)
+        if not total:
             return risk, slope, 0.0
-        larger = slope > 0 if up > down else slope < 0
+        # Slopes of the larger sign times 1 - t have the sum zero. Losses are nonnegative, so that a row's
+        # tangent times 1 - t is a cut of the row, too. It is lower by at most t (l_i + |u_i (z_i + b)|).
+        t = 2 * abs(total) / (size + abs(total))
+        larger = slope > 0 if total > 0 else slope < 0
         return risk, np.where(larger, (1 - t) * slope, slope), t * (risk + self._magnitude(point, slope))

@@ -49,7 +49,7 @@ def rows_per_block(X: Any, columns: int) -> int:
     return max(min(rows, LIMITS.block_max_scores // columns), 16)
 
 
-def _product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
+def product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     """Ranges of rows for a single product: all rows, if this changes no bit and no memory is to be released.
 
     Rows are added to the gradient one after the other in C order and in CSR, whatever the blocks.
@@ -93,7 +93,7 @@ def value(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tuple[fl
 
 def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
     """The scores of all rows of the shard, followed by the rows of scores that all examples share, if any."""
-    parts = [linear_map.scores(shard.X, w, i, j) for i, j in _product_blocks(shard, linear_map)]
+    parts = [linear_map.scores(shard.X, w, i, j) for i, j in product_blocks(shard, linear_map)]
     if shared := linear_map.shared:
         # each block repeats the shared rows of scores: keep those of the last block only
         parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
@@ -113,7 +113,7 @@ def labels(shard: Shard) -> tuple[Array, Array]:
 def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[Array]:
     """The gradient in w, given the gradient dz in the scores."""
     grad = namespace(w).zeros_like(w)
-    for i, j in _product_blocks(shard, linear_map):
+    for i, j in product_blocks(shard, linear_map):
         linear_map.pullback(shard.X, dz[i:j], i, j, grad)
     return (grad,)
 

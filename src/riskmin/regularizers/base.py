@@ -16,6 +16,9 @@ from riskmin.core.deadline import check_each
 from riskmin.core.registry import ArrayDataclass as ArrayDataclass
 from riskmin.numerics.univariate import Tangent, refine_bracket
 
+SAFE_SHARE = 1 - 8 * float(np.finfo(np.float64).eps)
+"""The share of a bound on slopes up to which they are scaled: rounding must not make a conjugate infinite."""
+
 
 class Regularizer(ABC):
     """A convex function Omega(w) with its conjugate. The regularization strength lam is not part of it.
@@ -77,6 +80,14 @@ class Regularizer(ABC):
         The scaled cut is valid because R >= 0.
         """
         return best_scale(self, cut, lam)
+
+    def bound(self, cut: Cut, lam: float) -> float:
+        """Return the lower bound of min J that a cut proves, max_s s b - lam Omega*(-s a / lam)."""
+        s = self.scale(cut, lam)
+        if s == 0:  # the cut adds nothing to R >= 0; its entries may be infinite or NaN
+            return -lam * self.conjugate(namespace(cut.a).zeros_like(cut.a)) + 0.0
+        # the minimum over v of lam Omega(v) + s (a'v + b), by the conjugate
+        return s * cut.b - lam * self.conjugate(-s / lam * cut.a)
 
     def slope(self, w: Array, d: Array) -> float:
         """Return the derivative of Omega at w along d, one-sided where it jumps."""
@@ -225,8 +236,11 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
         slope = cut.b + float(cut.a @ reg.conjugate_grad(u))
         return Tangent(s, lam * reg.conjugate(u) - s * cut.b, -slope)
 
-    lo, hi, s_overflow = negative_bound(0.0), negative_bound(s_max), s_max
-    # the negative bound is convex: a nonnegative slope at 0 makes 0 its minimizer
+    hi, s_overflow = negative_bound(s_max), s_max
+    # the negative bound is convex: a slope of one sign makes an end its minimizer
+    if hi.slope <= 0 and hi.value < 1e100:
+        return s_max
+    lo = negative_bound(0.0)
     if lo.slope >= 0 or s_max <= 0:
         return 0.0
     # the conjugate may overflow for large s (exponentials): bisect until it is not too
@@ -251,6 +265,13 @@ def quadratic_scale(self: Regularizer, cut: Cut, lam: float) -> float:
     # the unconstrained maximizer is lam b / q
     q = 2 * self.conjugate(cut.a)
     return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+
+
+def quadratic_bound(self: Regularizer, cut: Cut, lam: float) -> float:
+    """Return `bound` of a quadratic form, s b - s^2 q / (2 lam) at the s of `quadratic_scale`."""
+    q = 2 * self.conjugate(cut.a)
+    s = min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+    return s * (cut.b - 0.5 * s * q / lam) if s else 0.0
 
 
 def quadratic_line(self: Regularizer, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:

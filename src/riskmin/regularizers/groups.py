@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, to_numpy
 from riskmin.core import Array, Cut, NDArray
-from riskmin.regularizers.base import ArrayDataclass, Regularizer, best_scale, check_setting
+from riskmin.regularizers.base import SAFE_SHARE, ArrayDataclass, Regularizer, best_scale, check_setting
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,8 +160,7 @@ class GroupLasso(ArrayDataclass, Regularizer):
         if self.ridge:
             return best_scale(self, cut, lam)
         largest = float(np.max(self._norms(cut.a)[1] / (lam * self._sizes)))
-        safe = 1 - 8 * float(np.finfo(np.float64).eps)  # rounding must not make the conjugate infinite
-        return 0.0 if cut.b <= 0 else 1.0 if largest < safe else safe / largest
+        return 0.0 if cut.b <= 0 else 1.0 if largest < SAFE_SHARE else SAFE_SHARE / largest
 
     def strong_convexity(self, w: Array) -> float:
         """Return m."""

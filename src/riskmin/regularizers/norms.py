@@ -16,7 +16,14 @@ from riskmin.arrays.sparse_checks import validated_sparse
 from riskmin.core import Array, Cut, NDArray
 from riskmin.core.blas_threads import scipy_linalg, scipy_module
 from riskmin.core.deadline import check, check_each
-from riskmin.regularizers.base import ArrayDataclass, Regularizer, find_root, quadratic_line, quadratic_scale
+from riskmin.regularizers.base import (
+    ArrayDataclass,
+    Regularizer,
+    find_root,
+    quadratic_bound,
+    quadratic_line,
+    quadratic_scale,
+)
 
 # untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
 sp: Any = sparse
@@ -162,6 +169,7 @@ class Quadratic(ArrayDataclass, Regularizer):
         return A @ self._solve(a)
 
     scale = quadratic_scale
+    bound = quadratic_bound
     line = quadratic_line
 
 

@@ -16,13 +16,16 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut, NDArray
+from riskmin.core.deadline import check_each
 from riskmin.regularizers.base import (
+    SAFE_SHARE,
     ArrayDataclass,
     Regularizer,
     as_setting,
     best_scale,
     by_feature,
     check_setting,
+    quadratic_bound,
     quadratic_line,
     quadratic_scale,
 )
@@ -130,7 +133,36 @@ class Separable(ArrayDataclass, Regularizer):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale; if the conjugate is an indicator function, the largest feasible one."""
-        return best_scale(self, cut, lam, self._largest_scale(cut.a, lam) if self.polyhedral else 1.0)
+        if self.polyhedral:
+            return best_scale(self, cut, lam, self._largest_scale(cut.a, lam))
+        t = self.terms(cut.a)
+        return self._newton_scale(cut, lam, t) if t.unbounded else best_scale(self, cut, lam)
+
+    def _newton_scale(self, cut: Cut, lam: float, t: SeparableTerms) -> float:
+        """Return the best scale without bounds of w, the root in [0, 1] of the derivative of s -> bound,
+
+        b - sum_j |a_j| max(s |a_j| / lam - l_j, 0) / m_j: concave and piecewise linear in s, so that Newton's
+        steps from s = 1 end at the root from above.
+        """
+        if not cut.b > 0:
+            return 0.0
+        xp, size, s = namespace(cut.a), abs(cut.a), 1.0
+        zero = 0.0 * size
+        for _ in check_each(range(1000)):
+            excess = s / lam * size - t.absolute
+            active = excess > 0
+            if cut.b >= float(xp.sum(size * xp.where(active, excess / t.square, zero))):
+                break
+            # the root of the linear piece
+            steepness = float(xp.sum(size * xp.where(active, size / t.square, zero))) / lam
+            if not 0 < steepness < math.inf:  # squares underflow or overflow
+                return best_scale(self, cut, lam)
+            kinks = float(xp.sum(size * xp.where(active, t.absolute / t.square + zero, zero)))
+            new = (cut.b + kinks) / steepness
+            if not new < s:
+                break
+            s = new
+        return s
 
     def _largest_scale(self, a: Array, lam: float) -> float:
         """Return the largest s <= 1 for which Omega*(-s a / lam) is finite."""
@@ -140,9 +172,7 @@ class Separable(ArrayDataclass, Regularizer):
         # Omega* is finite iff |s a_j| / lam <= l_j in these coordinates
         size = xp.where(open_side, xp.abs(a) / (lam * t.absolute), 0.0 * a)
         largest = float(xp.max(size)) if len(a) else 0.0
-        # rounding must not make the conjugate infinite
-        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
-        return 1.0 if largest < safe else safe / largest
+        return 1.0 if largest < SAFE_SHARE else SAFE_SHARE / largest
 
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the box."""
@@ -236,6 +266,7 @@ class L2(Separable):
         return A @ self.conjugate_grad(a)
 
     scale = quadratic_scale
+    bound = quadratic_bound
     line = quadratic_line
 
     def reach(self, w: Array, d: Array) -> float:
@@ -278,6 +309,10 @@ class L1(Separable):
     def terms(self, w: Array) -> SeparableTerms:
         return SeparableTerms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
 
+    def value(self, w: Array) -> float:
+        """Return sum_j l_j |w_j|."""
+        return float(namespace(w).sum(self.terms(w).absolute * abs(w)))
+
     def scaled(self, s: NDArray) -> L1:
         """Return the same function of v = w / s, for s > 0."""
         return L1(self.weights * s)
@@ -291,12 +326,15 @@ class L1(Separable):
         # the same numbers as for any bounds, in fewer operations: each step of a solver takes several scales
         xp = namespace(a)
         largest = float(xp.max(xp.abs(a) / (lam * self.terms(a).absolute))) if len(a) else 0.0
-        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
-        return 1.0 if largest < safe else safe / largest
+        return 1.0 if largest < SAFE_SHARE else SAFE_SHARE / largest
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the largest feasible s if b > 0, because the lower bound is s b; else 0."""
         return self._largest_scale(cut.a, lam) if cut.b > 0 else 0.0
+
+    def bound(self, cut: Cut, lam: float) -> float:
+        """Return s b: the conjugate is 0 at a feasible s."""
+        return self._largest_scale(cut.a, lam) * cut.b if cut.b > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

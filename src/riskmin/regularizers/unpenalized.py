@@ -111,6 +111,12 @@ class UnpenalizedTail(Regularizer):
             return 0.0
         return float(self.penalized.scale(Cut(cut.a[: -self.m], cut.b), lam))
 
+    def bound(self, cut: Cut, lam: float) -> float:
+        """Return the bound of the penalized entries; 0 for a cut that is not constant in the others."""
+        if bool(namespace(cut.a).any(cut.a[-self.m :] != 0)):
+            cut = Cut(0.0 * cut.a, 0.0)
+        return float(self.penalized.bound(Cut(cut.a[: -self.m], cut.b), lam))
+
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """Return the line function of the penalized entries, t -> (Omega(w + t d), its derivative)."""
         result: Callable[[float], tuple[float, float]] = self.penalized.line(w[: -self.m], d[: -self.m])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from riskmin.core import Iterate
 from riskmin.report.notebook import NotebookDisplay, in_notebook
@@ -137,7 +138,7 @@ class Progress:
         self.tol, self.json, self.quiet, self.verbose = tol, json, quiet, verbose
         self.notebook = NotebookDisplay() if file is None and not verbose and in_notebook() else None
         self.file = sys.stderr if file is None else file
-        self.live: Any = None
+        self.live = False  # whether a live line is shown
         self.last_row: dict[str, float] = {}
         self.samples: deque[tuple[float, float]] = deque(maxlen=512)
         is_live = self.notebook is not None or self.file.isatty()
@@ -154,9 +155,8 @@ class Progress:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self.live is not None:
-            self.live.stop()
-            self.live = None
+        if self.live:
+            self.live = show_live(self.file, "")
         if self.notebook is not None and self.notebook.is_shown:
             self._report(self.last_row, "")
             self.notebook = NotebookDisplay()  # another run has an output of its own
@@ -199,15 +199,18 @@ class Progress:
         if self.notebook is not None:
             self.notebook.update(share_done(self.first_gap, row["gap"], self.tol * abs(row["value"])), line)
             return
-        # imported at the first report, since short fits need no terminal output
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
+        self.live = show_live(self.file, line)
 
-        if self.live is None:
-            self.live = Live(console=Console(file=self.file), auto_refresh=False, transient=True)
-            self.live.start()
-        self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+def show_live(file: TextIO, line: str) -> bool:
+    """Replace the live line of a terminal, cut at its width; return whether one is shown now."""
+    width = shutil.get_terminal_size().columns - 1
+    if len(line) > width:
+        line = line[: width - 1] + "…"
+    # carriage return, then the ANSI code that clears to the end of the line
+    file.write(f"\r\033[K{line}")
+    file.flush()
+    return bool(line)
 
 
 class StatusLine:
@@ -238,10 +241,8 @@ class StatusLine:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # erase the live line: carriage return, then the ANSI code that clears to the end of the line
         if self.live and not self.quiet:
-            self.file.write("\r\033[K")
-            self.file.flush()
+            show_live(self.file, "")
 
     def __call__(self, text: Callable[[], str]) -> None:
         """Report the text that the function returns, if a report is due."""
@@ -249,7 +250,10 @@ class StatusLine:
         if self.quiet or now < self.next_report_time:
             return
         self.next_report_time = now + self.interval
-        self.file.write(f"\r\033[Kriskmin: {text()}" if self.live else f"riskmin: {text()}\n")
+        if self.live:
+            show_live(self.file, f"riskmin: {text()}")
+            return
+        self.file.write(f"riskmin: {text()}\n")
         self.file.flush()
 
     def left(self, share: float) -> str:

@@ -14,10 +14,10 @@ from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent as C
 from riskmin.solvers.dual.chain import ChainAscent as ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent as DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual as KernelDual
-from riskmin.solvers.fallback import Fallback as Fallback
 from riskmin.solvers.interior_point.contingency_tables import ContingencyTables as ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint as InteriorPoint
 from riskmin.solvers.newton.newton import Newton as Newton
+from riskmin.solvers.portfolio import Portfolio as Portfolio
 from riskmin.solvers.proximal_gradient import ProximalGradient as ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn as OwlQn
@@ -30,7 +30,6 @@ from riskmin.solvers.reference.excessive_gap import ExcessiveGap as ExcessiveGap
 from riskmin.solvers.reference.pegasos import Pegasos as Pegasos
 from riskmin.solvers.reference.scipy_minimizer import ScipyMinimizer as ScipyMinimizer
 from riskmin.solvers.smoothing import Smoothing as Smoothing
-from riskmin.solvers.switching import Switching as Switching
 from riskmin.solvers.transformed.separable_form import SeparableForm as SeparableForm
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 

@@ -15,16 +15,15 @@ from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
 from riskmin.solvers.facts import Facts
-from riskmin.solvers.fallback import Fallback
 from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
+from riskmin.solvers.portfolio import Portfolio
 from riskmin.solvers.proximal_gradient import ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian
 from riskmin.solvers.smoothing import Smoothing
-from riskmin.solvers.switching import Switching
 from riskmin.solvers.transformed.separable_form import SeparableForm, SeparableProblem
 from riskmin.solvers.working_set import WorkingSet
 
@@ -49,9 +48,7 @@ class Group(NamedTuple):
 
 
 NEWTON, DUAL, BUNDLE = Newton(), DualCoordinateAscent(), Bundle()
-DUAL_THEN_NEWTON = Switching(DUAL, NEWTON)
-DUAL_THEN_SMOOTH_NEWTON = Switching(DUAL, NEWTON, passes_per_digit=COSTS.smooth_newton_passes_per_digit)
-BUNDLE_THEN_NEWTON = Switching(BUNDLE, NEWTON, passes_per_digit=COSTS.newton_passes_per_digit)
+DUAL_THEN_NEWTON = Portfolio((DUAL, NEWTON))
 
 # ---------------------------------------------------------------- the rules, in order
 EQUALITY_RULES = (Rule("any", lambda f: True, AugmentedLagrangian(), "{reg} has unpenalized directions"),)
@@ -96,7 +93,7 @@ SMOOTH_RULES = (
             and f.interval_conjugate
             and f.exact_steps
         ),
-        DUAL_THEN_SMOOTH_NEWTON,
+        DUAL_THEN_NEWTON,
         "{loss} is smooth, X is wide",
     ),
     Rule(
@@ -197,13 +194,7 @@ INTERVAL_RULES = (
         DUAL_THEN_NEWTON,
         "{loss} is not smooth, and X is sparse",
     ),
-    Rule(
-        "sparse X of more than 2500 columns, `Quadratic`",
-        lambda f: f.wide,
-        BUNDLE_THEN_NEWTON,
-        "{loss} is not smooth, and X is sparse and wide",
-    ),
-    Rule("other sparse X, `Quadratic`", lambda f: True, NEWTON, "{loss} is not smooth, and X is not wide"),
+    Rule("other sparse X, `Quadratic`", lambda f: True, NEWTON, "{loss} is not smooth, nor is X dense"),
 )
 NONDECOMPOSABLE_RULES = (
     Rule("remote rows", lambda f: f.risk.rows is None, Smoothing(), "{loss} can be smoothed"),
@@ -263,7 +254,7 @@ OTHER_RULES = (
     Rule("any other", lambda f: True, BUNDLE, "{loss} is not smooth"),
 )
 # Where the first solver is too slow, these continue, in order: a fast one, then one that converges.
-FALLBACK_RULES = (
+LATER_RULES = (
     # the number of its steps hardly depends on the sizes of the columns
     Rule(
         "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
@@ -353,7 +344,7 @@ def matching_rule(facts: Facts) -> Rule:
 
 
 def trial_work(first: Solver, facts: Facts) -> float:
-    """The work after which the selected solver is judged, in passes over X."""
+    """The work after which the selected solver is compared with the whole run, in passes over X."""
     if isinstance(first, CoordinateDescent):
         # where the interior-point method would continue, it needs few steps
         if not facts.interior_point or facts.slow_gram:
@@ -366,7 +357,7 @@ def trial_work(first: Solver, facts: Facts) -> float:
         return COSTS.sparse_weights_trial_work
     if isinstance(first, Lbfgs) and facts.newton_multi_output:
         return COSTS.multi_output_trial_work
-    if isinstance(first, Newton | Switching):
+    if isinstance(first, Newton):
         return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
     return COSTS.trial_work
 
@@ -378,7 +369,7 @@ class Auto(Solver):
     Newton's method where there are second derivatives, of the loss or of its smoothed form, and a quadratic
     regularizer; dual ascent where X is sparse or has few rows; quasi-Newton, coordinate or proximal methods
     for other regularizers and smooth losses; a bundle method for everything else. docs/solvers.md lists all
-    rules, generated from the table. Where the first solver is too slow, others continue (`Fallback`).
+    rules, generated from the table. Where the first solver is too slow, others continue (`Portfolio`).
 
     Examples
     --------
@@ -393,38 +384,40 @@ class Auto(Solver):
 
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
-        fallback, reason = self.with_fallbacks(obj, tol)
-        return fallback.solvers[0], reason
+        portfolio, reason = self.portfolio(obj, tol)
+        several = len(portfolio.solvers) > 1
+        return replace(portfolio, others=tuple) if several else portfolio.solvers[0], reason
 
-    def _choose(self, facts: Facts, tol: float) -> tuple[Solver, str]:
-        """The solver for a problem with these facts, and the reason."""
-        rule = matching_rule(facts)
-        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
-        return rule.solver.for_tolerance(max(tol, COSTS.min_tol)), reason
-
-    def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
-        """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
-        facts = Facts(obj)
+    def portfolio(self, obj: Objective, tol: float = 1e-3) -> tuple[Portfolio, str]:
+        """The solvers for a relative gap of tol, and the reason for the first."""
+        facts, tol = Facts(obj), max(tol, COSTS.min_tol)
         if not facts.separable and (same := SeparableProblem.from_objective(obj)) is not None:
             # the same problem in another form, which has faster solvers
-            inner, reason = self.with_fallbacks(same.obj, tol)
-            solvers = tuple(SeparableForm(solver) for solver in inner.solvers)
+            inner, reason = self.portfolio(same.obj, tol)
+            solvers = tuple(SeparableForm(solver) for solver in inner.every)
             reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
-            return replace(inner, solvers=solvers), reason
-        first, reason = self._choose(facts, tol)
-        fallbacks = [rule.solver.for_tolerance(tol) for rule in FALLBACK_RULES if rule.applies(facts)]
-        others = [solver for solver in fallbacks if type(solver) is not type(first)]
-        return Fallback((first, *others), max(tol, COSTS.min_tol), trial_work(first, facts)), reason
+            return replace(inner, solvers=solvers, others=tuple), reason
+        rule = matching_rule(facts)
+        first = rule.solver.for_tolerance(tol)
+        selected = first.solvers if isinstance(first, Portfolio) else (first,)
+
+        def others() -> list[Solver]:
+            found = [one.solver.for_tolerance(tol) for one in LATER_RULES if one.applies(facts)]
+            return [solver for solver in found if type(solver) not in {type(one) for one in selected}]
+
+        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
+        # one whose successor's cost is known is compared with that, so the last one is judged
+        return Portfolio(selected, tol, trial_work(selected[-1], facts), others), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""
-        return self.with_fallbacks(obj)[0].iterates(obj, w0)
+        return self.portfolio(obj)[0].iterates(obj, w0)
 
 
 def describe_solver(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
-    """A solver, the reason for its selection, and for `Switching` and `Fallback` a summary of the run."""
+    """A solver, the reason for its selection, and for a `Portfolio` a summary of the run."""
     # the reason is that for the first of the solvers
-    first = solver.solvers[0] if isinstance(solver, Fallback) and reason else solver
+    first = solver.solvers[0] if isinstance(solver, Portfolio) and reason else solver
     parts = [f"{first!r}: {reason}" if reason else repr(first)]
     for combined in (first,) if first is solver else (first, solver):
         if summary := combined.summary(trace):

@@ -19,10 +19,6 @@ class CostModel:
     """The tolerance that replaces 0, which no run reaches."""
     sampled_start_rows_per_column: float = START_SAMPLE_ONE_ROW_IN[-1] * START_SAMPLE_ROWS_PER_COLUMN
     """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
-    newton_passes_per_digit: float = 30.0
-    """Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
-    smooth_newton_passes_per_digit: float = 20.0
-    """The same for smooth losses on sparse X."""
     newton_max_remote_rows: int = 2**25
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
     newton_max_rows: int = 128

@@ -85,11 +85,10 @@ class Facts:
         """Whether the loss has a conjugate per row."""
         return self.loss is not None and self.loss.conjugate(np.ones(1)) is not None
 
-    @cached_property
+    @property
     def interval_conjugate(self) -> bool:
         """Whether the conjugate is quadratic on an interval."""
-        rows = self.risk.row_metadata
-        return rows is not None and self.risk.loss.interval_conjugate(rows.y[:1]) is not None
+        return self.risk.row_metadata is not None and self.risk.loss.quadratic_conjugate
 
     @cached_property
     def finite_curvature(self) -> bool:
@@ -101,10 +100,7 @@ class Facts:
         """Whether a non-decomposable loss has second derivatives when it is smoothed."""
         loss = self.loss
         return (
-            loss is not None
-            and not loss.multi_output
-            and loss.interval_conjugate(np.ones(1)) is None
-            and loss.has_hessian
+            loss is not None and not loss.multi_output and not loss.quadratic_conjugate and loss.has_hessian
         )
 
     @property

@@ -15,10 +15,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "owners": ("owners", "Set up a group of data owners, who share no rows."),
     "path": ("path", "Fit data along a sequence of regularization strengths."),
     "predict": ("predict", "Print one prediction per line."),
+    "prove": ("prove", "Write a proof of a model's gap that anyone can check."),
     "regularizers": ("list", "List the regularizers with formulas and parameters."),
     "serve": ("owners", "Answer a coordinator's requests about the rows of an owner."),
     "show": ("show", "Show what a model is: problem, certificate, largest weights."),
     "solvers": ("list", "List the solvers."),
+    "verify": ("verify", "Check a proof in exact arithmetic, without trust in riskmin."),
     "warmup": ("warmup", "Compile and cache all functions that fits need."),
 }
 """The module in this folder that defines a command, and its line in ``riskmin --help``."""

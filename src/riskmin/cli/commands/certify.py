@@ -18,6 +18,7 @@ from riskmin.cli.inputs import (
     POSITIVE_INT,
     STANDARDIZED_NOTE,
     ColumnRef,
+    check_not_swapped,
     json_option,
     memory_option,
     qid_option,
@@ -82,6 +83,7 @@ def certify(
     from riskmin import estimators
 
     clock = command_clock(limits["max_seconds"])
+    check_not_swapped(model, data)
     # `load_model` would raise an error, but a changed file is a refuted claim
     if not _intact(model):
         return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)

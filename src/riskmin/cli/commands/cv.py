@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from riskmin.cli.completion import complete_metrics
+from riskmin.cli.constraints import constrain
 from riskmin.cli.inputs import (
     DATA_TYPE,
     PATH_TYPE,
@@ -55,6 +56,7 @@ _EPILOG = """\b
 Examples:
   riskmin cv train.svm --loss hinge -o best.riskmin
   riskmin cv houses.csv --target price --loss huber --reg l1 --folds 10 -o best.riskmin --report cv.html
+  riskmin cv train.svm --loss logistic --lam-range 1e-4 1 --eps 0 -o best.riskmin
   riskmin cv train.svm --loss logistic --metric average_precision,f1,roc_auc -o best.riskmin
 
 --metric takes the name of a loss for a metric: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
@@ -79,6 +81,21 @@ ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg
     "accuracy or R^2).",
 )
 @lam_options
+@click.option(
+    "--lam-range",
+    "--alpha-range",
+    "lam_range",
+    type=(float, float),
+    metavar="LOW HIGH",
+    help="Instead of a grid: find the best lam of all between two (logistic, squared and poisson with l2).",
+)
+@click.option(
+    "--eps",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="With --lam-range: by how much another lam may be better at most.",
+)
 @problem_options
 @click.option("--report", type=PATH_TYPE, help="Write an HTML page with a chart of the scores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -92,14 +109,19 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     in one fold. The exit code is 3 if any fit did not converge.
     """
     check_lams(given)
+    if given["lam_range"] is not None and (given["lams"] is not None or given["n_lams"] is not None):
+        raise click.UsageError("--lam-range takes the place of --lams and --n-lams: give one of them")
     search, scored = _estimator(given)
     check_writable(output, report)
     check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
     reading = partial(load_for_fit, quiet=quiet or as_json)
     table = command_clock(given["max_seconds"]).call(reading, data, search, given)
+    graded = search.model if isinstance(search, GradedLamSearch) else search
+    constrain(graded, given["linear_constraints"], table)
     TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
     with suppress_warnings(), StatusLine(quiet or as_json) as status:
         search._fold_callback = _fold_callback(status, given)
+        search._range_progress = _range_progress(status, given)
         _fit(search, table, scored)
     model = search.best_estimator_
     _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
@@ -113,8 +135,15 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
         )
         print_table(_cells(search, scored))
         more = [("report", str(report))] if report else []
+        proved = [("proved", _proved(search))] if _has_range(search) else []
         print_pairs(
-            [("best lam", f"{search.alpha_:.4g}"), *summary_lines(facts), ("model", str(output)), *more]
+            [
+                ("best lam", f"{search.alpha_:.4g}"),
+                *proved,
+                *summary_lines(facts),
+                ("model", str(output)),
+                *more,
+            ]
         )
     return _report_convergence(search, facts, as_json)
 
@@ -144,11 +173,16 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     if len(measures) > 1:
         scoring = MetricsScorer(measures)
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    if given["lam_range"] is not None and task not in ("classification", "regression"):
+        raise ValueError("--lam-range is for the losses logistic, squared and poisson: give --lams")
     # these tasks have no CV estimator: the same search, with folds that keep queries together
     if task in ("ordinal", "ranking"):
         scored = GradeErrorScorer.name if measure is None else measure.name
         return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
     searching = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    if given["lam_range"] is not None:
+        grid = {"alpha_range": given["lam_range"], "eps": given["eps"], "cv": given["folds"]}
+        scoring = measures[0].name if measures else None
     model = searching(**settings, **grid, scoring=scoring)
     resolve_regularizer(model)
     default = "R^2" if task == "regression" else "accuracy"
@@ -199,10 +233,33 @@ def _fold_callback(status: StatusLine, given: dict[str, Any]) -> Any:
     return callback_of
 
 
+def _range_progress(status: StatusLine, given: dict[str, Any]) -> Any:
+    """Return the report of a search of a range: the best score, and the bound that closes on it."""
+
+    def report(n_values: int, best: float, bound: float) -> None:
+        text = f"{n_values} values of lam, best score {best:.6g}, none above {bound:.6g}"
+        if given["verbose"]:
+            click.echo(f"riskmin: {text}", err=True)
+        else:
+            status(lambda: text)
+
+    return report
+
+
 def _statistics(search: Any) -> list[tuple[float, float, float]]:
     """For each lam: lam, the mean score over the folds, and its standard deviation."""
     mean, sd = search.scores_.mean(axis=0), search.scores_.std(axis=0)
     return [(float(a), float(m), float(s)) for a, m, s in zip(search.alphas_, mean, sd, strict=True)]
+
+
+def _has_range(search: Any) -> bool:
+    """Whether all values of lam in a range were bounded."""
+    return "score_bound_" in vars(search)
+
+
+def _proved(search: Any) -> str:
+    lo, hi = search.alpha_range
+    return f"no lam between {lo:g} and {hi:g} scores above {search.score_bound_:.6g}"
 
 
 def _cells(search: Any, scored: str) -> list[list[str]]:
@@ -239,7 +296,8 @@ def _search_facts(search: Any, scored: str) -> dict[str, Any]:
     for entry in scores:
         entry["metrics"] = {name: float(np.mean(of_lam[entry["lam"]])) for name, of_lam in others.items()}
     best = {"best_lam": search.alpha_, "best_score": search.best_score_}
-    return best | {"metric": scored, "cv": scores}
+    bound = {"score_bound": search.score_bound_} if _has_range(search) else {}
+    return best | bound | {"metric": scored, "cv": scores}
 
 
 @ignore_interrupts()

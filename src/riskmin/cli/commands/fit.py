@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from riskmin.cli.backends import backend, backend_options, describe_paths, load_partitions
+from riskmin.cli.constraints import constrain
 from riskmin.cli.inputs import (
     DATA_TYPE,
     NONNEGATIVE_FLOAT,
@@ -177,6 +178,7 @@ def fit(
         ranks.on_root(lambda: _check_files(data, given, outputs))
         with ranks.synchronized():
             table = clock.call(partial(_load, quiet=quiet or as_json), data, model, given, executor)
+        constrain(model, given["linear_constraints"], table)
         if given["dry_run"]:
             _check_local_rows(model, executor, "--dry-run")
             dry_run(model, table, given, title, as_json=as_json)
@@ -339,7 +341,9 @@ def _save(
     if report is not None:
         sections = [] if labeled is None else _evaluation(model, labeled, labeled is table)
         fit = (title, model.result_, report_facts(model, data_shape(model, table)))
-        write_report(report, [fit], title, [*weight_sections(model), *sections])
+        write_report(
+            report, [fit], title, [*weight_sections(model, None if labeled is None else table), *sections]
+        )
 
 
 def _evaluation(model: Any, rows: PreparedRows, is_training: bool) -> list[str]:

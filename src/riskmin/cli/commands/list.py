@@ -102,33 +102,18 @@ def losses(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
-    # a file or a pipe has no width: use a fixed one
-    if not console.is_terminal:
-        console.width = 160
-    # from a width of 100 characters on, every formula fits into one line
-    console.print(_loss_table(entries, unbroken=console.width >= 100))
+    print_table([["loss", "smooth", "l(z, y); parameters"], *_loss_rows(entries)], left=True)
     click.echo(_NOTES)
 
 
-def _loss_table(entries: list[dict[str, Any]], *, unbroken: bool) -> Any:
-    """Make a table of the losses grouped by task; long formulas are wrapped unless `unbroken`."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in ("loss", "l(z, y)", "parameters", "smooth"):
-        fixed = title == "loss" or (unbroken and title != "parameters")
-        style = "bold" if title == "loss" else None
-        table.add_column(title, no_wrap=fixed, overflow="fold", style=style)
-    task = ""
-    for row in entries:
-        if row["task"] != task:
-            task = row["task"]
-            table.add_section()
-            table.add_row(f"for {task}:", style="italic")
-        settings = ", ".join(f"{k}={v:g}" for k, v in row["parameters"].items() if v is not None)
-        table.add_row(row["name"], row["formula"], settings, "yes" if row["smooth"] else "no")
-    return table
+def _loss_rows(entries: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the rows of the table of losses, with a row of its own where a task begins."""
+    rows, task = [], ""
+    for entry in entries:
+        if entry["task"] != task:
+            task = entry["task"]
+            rows += [["", "", ""], [f"for {task}:", "", ""]]
+        settings = ", ".join(f"{k}={v:g}" for k, v in entry["parameters"].items() if v is not None)
+        text = f"{entry['formula']}; {settings}" if settings else entry["formula"]
+        rows.append([entry["name"], "yes" if entry["smooth"] else "no", text])
+    return rows

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
+from riskmin.cli.constraints import constrain
 from riskmin.cli.inputs import (
     DATA_TYPE,
     PATH_TYPE,
@@ -74,6 +75,7 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
     require_labels = TASK_BEHAVIORS[model.task].needs_labels
     reading = partial(load_for_fit, quiet=quiet or as_json, require_labels=require_labels)
     table = command_clock(given["max_seconds"]).call(reading, data, model, given)
+    constrain(model, given["linear_constraints"], table)
     lams, results = _fit_path(model, table, given, json_lines=as_json, quiet=quiet)
     title = f"{given['loss']} on {data.name}"
     if output is not None:

@@ -22,6 +22,7 @@ from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tables import describe_preparation
 from riskmin.cli.tasks.evaluation import largest_weights
 from riskmin.core.messages import format_label, printable
+from riskmin.estimators.persistence.records import to_python_number
 from riskmin.report.progress import duration
 
 
@@ -80,7 +81,7 @@ def _facts(model: Any, version: Any, top: int) -> dict[str, Any]:
         "version": version,
         "loss": loss_name(model),
         "reg": reg_name(model),
-        "lam": float(model.alpha),
+        "lam": to_python_number(model.alpha),
         **claim,
         "weighted": model.weighted_,
         "standardized": model.can_standardize and model.scale_ is not None,
@@ -88,7 +89,7 @@ def _facts(model: Any, version: Any, top: int) -> dict[str, Any]:
         "intercept": np.ravel(vars(model).get("intercept_", [])).tolist(),
         "threshold": _threshold(model),
         "n_weights": int(np.size(model.coef_)) if has_weights else 0,
-        "weights": largest_weights(model, top),
+        "weights": largest_weights(model, top, model.scale_ if model.can_standardize else None),
         "table": None if model.preparation_ is None else model.preparation_.to_dict(),
         "command": model.command_ or f"{model!r}.fit(X, y), in Python",
     }
@@ -108,7 +109,7 @@ def _pairs(model: Any, facts: dict[str, Any]) -> list[tuple[str, str]]:
     size = f"{facts['rows']:,} rows x {facts['columns']:,} columns"
     pairs = [
         ("loss", facts["loss"]),
-        ("regularizer", f"{facts['reg']}, lam {facts['lam']:g}"),
+        ("regularizer", f"{facts['reg']}, lam {', '.join(f'{lam:g}' for lam in np.ravel(facts['lam']))}"),
         ("fitted to", size + (", weighted" if facts["weighted"] else "")),
     ]
     if model.preparation_ is not None:

@@ -43,8 +43,7 @@ def _no_classes(model: Any, y: Any) -> None:
 
 # ---------------------------------------------------------------- classification
 def _check_classes(model: Any, y: Any, qid: Any) -> None:
-    from riskmin.estimators._common.fit import resolve_loss
-    from riskmin.estimators._common.multi_output import supports_multiclass
+    from riskmin.estimators._common.fit import resolve_loss, supports_multiclass
 
     distinct = np.unique(y)
     classes = [format_label(label) for label in distinct.tolist()]

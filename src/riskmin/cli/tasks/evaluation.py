@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.cli.tasks.classification import PER_CLASS_METRICS
-from riskmin.cli.tasks.tagging import dense_weights
 from riskmin.core import NDArray
 from riskmin.core.messages import format_label, printable
 from riskmin.data.raw_tables.preparation import PreparedRows
+from riskmin.estimators.gpu_rows import dense_weights
 from riskmin.metrics import chunk_confusion, ndcg_per_query
+from riskmin.problem.column_moments import column_scales
 from riskmin.report.evaluation_page import (
     calibration_chart,
     charts_section,
@@ -37,25 +38,32 @@ def evaluation_sections(model: Any, rows: PreparedRows, metrics: dict[str, Any],
     return [metrics_section(title, single), *more(model, rows, metrics)]
 
 
-def weight_sections(model: Any, top: int = 20) -> list[str]:
+def weight_sections(model: Any, rows: PreparedRows | None = None, top: int = 20) -> list[str]:
     """Section with the largest weights; none if the model has no weights, or all are zero."""
-    weights = largest_weights(model, top)
+    scale = _scale_of_columns(model, rows)
+    weights = largest_weights(model, top, scale)
     if not weights:
         return []
-    is_scaled = model.can_standardize and model.scale_ is not None
-    name = "size, standardized" if is_scaled else "size"
+    name = "size" if scale is None else "size, standardized"
     return [weights_section(weights, int(np.size(model.coef_)), name)]
 
 
-def largest_weights(model: Any, top: int) -> list[dict[str, Any]]:
+def _scale_of_columns(model: Any, rows: PreparedRows | None) -> NDArray | None:
+    """The standard deviations of the columns in training, or else among rows; None for taggers."""
+    if not model.can_standardize or model.scale_ is not None or rows is None:
+        return model.scale_ if model.can_standardize else None
+    return column_scales(rows.X, rows.weight)
+
+
+def largest_weights(model: Any, top: int, scale: NDArray | None) -> list[dict[str, Any]]:
     """The largest weights with the names of their columns, and classes if there are several.
 
-    Their sizes are absolute values, for a standardized model those of the weights of standardized columns.
+    Their sizes are absolute values, with the standard deviations of the columns those of the weights of
+    standardized columns, which alone can be compared with each other.
     """
     if "coef_" not in vars(model):
         return []
     W: NDArray = np.atleast_2d(dense_weights(model))
-    scale = model.scale_ if model.can_standardize else None
     size = np.abs(W if scale is None else W * scale)
     order = np.argsort(-size, axis=None, kind="stable")[:top]
     names = vars(model).get("feature_names_in_")

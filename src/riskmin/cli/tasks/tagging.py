@@ -70,12 +70,6 @@ def corpus_shape(model: Any, X: Any) -> tuple[int, int]:
     return len(X), int(np.size(model.coef_))
 
 
-def dense_weights(model: Any) -> Any:
-    """The weights of features; zero for pairs of feature and label without a weight."""
-    has_pairs = model.task == "tagging" and not model.possible_states
-    return model.coef_.toarray() if has_pairs else model.coef_
-
-
 def describe_corpus_size(model: Any, X: Any) -> str:
     """Describe the size of the data: sentences, tokens, features, labels."""
     tokens, p = sum(len(sentence) for sentence in X), model.n_features_in_

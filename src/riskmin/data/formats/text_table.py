@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from riskmin.core.messages import unknown_name
 from riskmin.data.base import DataError, PathLike, ReadProgress, open_decompressed
 from riskmin.data.limits import MemoryBudget
 
@@ -41,6 +42,20 @@ def abbreviated(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" ({len(names)} in all)" if len(names) > 8 else "")
 
 
+def missing_column(
+    path: PathLike, names: Sequence[str], column: str | int, use: str = "", taken: Collection[str] = ()
+) -> DataError:
+    """Return the error about a column that a table does not have.
+
+    `use` says what it is for, and columns that are `taken` for another use were not meant.
+    """
+    problem, known = f"there is no column {column!r}{use and f' ({use})'}", set(taken)
+    others = [name for name in names if name not in known]
+    return DataError(
+        path, None, unknown_name(problem, column, others, f"the columns are {abbreviated(names)}")
+    )
+
+
 def column_index(path: PathLike, names: list[str], column: str | int | None, role: str) -> int | None:
     """Return the index of a column given by name or index, or None if it does not exist."""
     if isinstance(column, str) and names.count(column) > 1:
@@ -56,7 +71,7 @@ def _query_column(
     """Return the index of the column of query ids, or None if there is none."""
     index = column_index(path, names, "qid" if qid is None else qid, "query ids")
     if index is None and qid is not None:
-        raise DataError(path, None, f"there is no column {qid!r}; the columns are {abbreviated(names)}")
+        raise missing_column(path, names, qid)
     # a column called "qid" that is named as the target is not used for query ids
     if index is None or index != column_index(path, names, target, "target"):
         return index
@@ -99,7 +114,7 @@ def assign_roles(
     if not require_labels and n_features == len(others):
         label_index = None
     elif label_index is None and target is not None and require_labels:
-        raise DataError(path, None, f"there is no column {target!r}; the columns are {abbreviated(names)}")
+        raise missing_column(path, names, target)
     features = [i for i in others if i != label_index]
     if not features:
         raise DataError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.core.deadline import check_each
-from riskmin.data.base import DataError, PathLike, quote
-from riskmin.data.formats.text_table import ColumnRoles, abbreviated, column_index
+from riskmin.data.base import PathLike, quote
+from riskmin.data.formats.text_table import ColumnRoles, column_index, missing_column
 from riskmin.data.limits import MemoryBudget
 from riskmin.data.loading import format_of
 from riskmin.data.raw_tables.encoders import ColumnEncoder, NumberEncoder, encoder_from_dict, number_format
@@ -149,7 +149,9 @@ class TablePreparation:
         # without names, a table of as many columns as features has only these, in the same order
         if not table.has_names and not labels and len(names) == len(needed):
             return ColumnRoles(list(range(len(names))), None, None), {}
-        features = [find_column(table, name, "which the model was fitted on") for name in needed]
+        features = [
+            find_column(table, name, "which the model was fitted on", taken=needed) for name in needed
+        ]
         target = find_column(table, roles[0], "the labels", required=labels)
         qid = find_column(table, roles[1], "the query ids", required=False)
         return ColumnRoles([i for i in features if i is not None], target, qid), number_columns(table, given)
@@ -238,13 +240,15 @@ def labels_written(source: RawSource, written: NumberFormat) -> NDArray[Any] | N
     return numbers
 
 
-def find_column(table: RawTable, column: ColumnRef, use: str, *, required: bool = True) -> int | None:
-    """Return the index of a column; raise if it is required and missing."""
+def find_column(
+    table: RawTable, column: ColumnRef, use: str, *, required: bool = True, taken: Collection[str] = ()
+) -> int | None:
+    """Return the index of a column; raise if it is required and missing (see `missing_column`)."""
     known = table.positions.get(column) if isinstance(column, str) else None
     index = column_index(table.path, table.names, column, use) if known is None else known
     if index is None and required:
-        problem = f"there is no column {column!r} ({use}); the columns are {abbreviated(table.names)}"
-        raise DataError(table.path, None, problem)
+        assert column is not None
+        raise missing_column(table.path, table.names, column, use, taken)
     return index
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.core import Result
 from riskmin.estimators._common.standardize import column_name
-from riskmin.problem.column_moments import ColumnMoments, sampled_moments
+from riskmin.problem.column_moments import Moments, sampled_moments
 from riskmin.problem.objective import Objective
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.base import loss_of
@@ -83,7 +83,7 @@ def diagnose_run(objective: Objective, result: Result, given: Any) -> Convergenc
     return ConvergenceHints(off_center, badly_scaled, ratio, solver, reg.change_for_convergence)
 
 
-def ill_scaled(moments: ColumnMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
+def ill_scaled(moments: Moments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
     """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
 
     Large and extreme mean a ratio above 10^4. At most three columns of each kind are returned, for a message,
@@ -93,14 +93,14 @@ def ill_scaled(moments: ColumnMoments) -> tuple[tuple[FlaggedColumn, ...], tuple
     --------
     >>> import numpy as np
     >>> mean, variance = np.array([0.0, 1e9, 0.0]), np.array([1.0, 4.0, 1e-12])
-    >>> off_center, badly_scaled, ratio = ill_scaled(ColumnMoments(9, mean, variance, mean - 1, mean + 1))
+    >>> off_center, badly_scaled, ratio = ill_scaled(Moments(9, mean, variance))
     >>> [column.j for column in off_center], [column.j for column in badly_scaled], round(ratio)
     ([1], [2], 2000000)
     """
     extreme_ratio = 1e4
     deviation = np.sqrt(moments.variance)
     # constant columns have no scale; overflow makes a deviation infinite
-    columns = np.flatnonzero((moments.minimum < moments.maximum) & (deviation > 0) & np.isfinite(deviation))
+    columns = np.flatnonzero((deviation > 0) & np.isfinite(deviation))
     mean, deviation = moments.mean[columns], deviation[columns]
 
     def leading(order: Any) -> tuple[FlaggedColumn, ...]:

@@ -6,7 +6,6 @@ its arguments unchanged, and `get_params`, `clone` and `repr` read its signature
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import re
@@ -16,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.messages import suggest_name
 from riskmin.estimators._common.advice import ConvergenceHints
+from riskmin.estimators._common.arguments import with_checked_parameters, with_named_columns
 from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.offset import at_offset
-from riskmin.estimators.gpu_rows import beside, is_gpu_rows, on_host
+from riskmin.estimators.gpu_rows import beside, dense_weights, is_gpu_rows, on_host
 from riskmin.estimators.persistence.records import read_count, read_finite
 from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, FitTasks, with_fit_tasks
 from riskmin.regularizers import unpenalized_tail
@@ -32,12 +31,15 @@ Kind = TypeVar("Kind")
 # fmt: off
 _ORDER = (
     "loss", "hierarchy", "separator", "cost", "kernel", "gamma", "degree", "coef0", "alphas", "n_alphas",
-    "cv", "scoring", "alpha", "metric", "order", "regularizer", "positive", "standardize", "contamination",
-    "fit_intercept", "class_weight", "solver", "tol", "atol", "cache_size", "max_iter", "max_seconds",
-    "warm_start", "device", "n_jobs", "callback", "checkpoint", "verbose",
+    "alpha_range", "eps", "cv", "scoring", "alpha", "metric", "order", "regularizer", "positive",
+    "standardize", "contamination", "fit_intercept", "class_weight", "solver", "tol", "atol", "cache_size",
+    "max_iter", "max_seconds", "warm_start", "device", "n_jobs", "callback", "checkpoint", "verbose",
 )
 # fmt: on
 """Order of the keywords in signatures, from the problem to the run; other keywords follow."""
+
+
+_METHODS_OF_ROWS = {"fit", "fit_transform", "transform", "predict", "decision_function", "score_samples"}
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -54,54 +56,21 @@ def estimator(kind: type[Kind]) -> type[Kind]:
     Centered(loss='logistic', shift=2.0, tol=0.0001)
     """
     made = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
-    for name in {"fit", "fit_transform"} & vars(made).keys():
-        setattr(made, name, with_fit_tasks(vars(made)[name]))
+    for name in _METHODS_OF_ROWS & vars(made).keys():
+        method = with_named_columns(made, vars(made)[name])
+        setattr(made, name, with_fit_tasks(method) if name.startswith("fit") else method)
     init: Any = made.__init__
     signature = inspect.signature(init)
     given = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
     keywords = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     if BaseEstimator not in made.__bases__:  # some keywords are inherited
         keywords.sort(key=lambda p: _ORDER.index(p.name) if p.name in _ORDER else len(_ORDER))
-    init = _with_suggestions(made, init, {p.name for p in signature.parameters.values()})
+    init = with_checked_parameters(made, init)
     init.__signature__ = signature.replace(parameters=[*given, *keywords])
     made.__init__ = init  # type: ignore[method-assign]
     if made.__doc__ is not None:  # python -OO removes docstrings
         made.__doc__ = _with_inherited_docs(made, [p.name for p in (*given[1:], *keywords)])
     return made
-
-
-_PARAMETERS_ELSEWHERE = {
-    "C": "give alpha = 1 / (C n) for n rows",
-    "lam": "give alpha",
-    "lambda_": "give alpha",
-    "reg_lambda": "give alpha",
-    "c1": "give alpha with regularizer='l1', or 'elastic'",
-    "c2": "give alpha, for alpha |w|^2 / 2 and a mean over n sequences: alpha = 2 c2 / n",
-    "penalty": "give regularizer",
-    "l1_ratio": "give regularizer='elastic:eps=...'",
-    "epsilon": "give loss='epsilon_insensitive:epsilon=...'",
-    "quantile": "give loss='quantile:level=...'",
-    "nu": "give loss=riskmin.Nu(...)",
-    "random_state": "leave it out: fits are deterministic",
-    "dual": "leave it out: the solver is chosen by the problem",
-    "max_iterations": "give max_iter",
-}
-"""What to give in place of parameters of scikit-learn, LIBLINEAR, LightGBM and CRFsuite."""
-
-
-def _with_suggestions(kind: type, init: Any, names: set[str]) -> Any:
-    """Return the constructor; its error for an unknown keyword names what to give instead."""
-
-    @functools.wraps(init)
-    def checked(self: Any, *args: Any, **keywords: Any) -> None:
-        for name in keywords:
-            if name not in names:
-                hint = _PARAMETERS_ELSEWHERE.get(name)
-                remedy = f": {hint}" if hint else suggest_name(name, sorted(names - {"self"}))
-                raise TypeError(f"{kind.__name__} has no parameter {name!r}{remedy}")
-        init(self, *args, **keywords)
-
-    return checked
 
 
 def _with_inherited_docs(kind: type, parameters: list[str]) -> str:
@@ -419,8 +388,8 @@ class RowEstimator(LinearEstimator):
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         intercept = float(np.ravel(on_host(self.intercept_))[0])
-        return {"coef": np.ravel(on_host(self.coef_)).astype(np.float64)}, {"intercept": intercept}
+        return {"coef": np.ravel(dense_weights(self)).astype(np.float64)}, {"intercept": intercept}
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         self.coef_ = w
-        self.intercept_: Any = read_finite(fitted, "intercept")
+        self.intercept_: Any = np.float64(read_finite(fitted, "intercept"))

@@ -12,9 +12,10 @@ from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
+from riskmin.estimators._common.fit import loss_for_classes, supports_multiclass
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators._common.multi_output import loss_for_classes, supports_multiclass, unpack_weights
 from riskmin.estimators._common.offset import OffsetScoreMixin
+from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators.gpu_rows import beside, on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
 from riskmin.losses import Logistic, get_loss
@@ -136,8 +137,11 @@ class MulticlassMixin(OffsetScoreMixin, BinaryMixin):
     def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         classes = unique_classes(y, weight)
         loss = loss_for_classes(loss, len(classes))
-        # rows of weight zero may have labels outside `classes`: clip their code, which has no effect
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        # rows of weight zero may have labels outside `classes`: any code will do, since it has no effect
+        if len(classes) == 2:
+            codes = (y == classes[1]).astype(np.intp)
+        else:
+            codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1

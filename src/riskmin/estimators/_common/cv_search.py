@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from inspect import signature
@@ -21,6 +22,7 @@ from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.offset import at_row_offset
 from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
+from riskmin.estimators.removal import model_of_scores
 from riskmin.estimators.scikit_learn import FitTasks
 from riskmin.executors import Serial
 from riskmin.problem.convexity import check
@@ -108,7 +110,7 @@ def search_alphas(
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
     used = data if data.weight is None or data.weight.all() else data.subset(slice(None))
-    problems = [_fold_problem(template, part).objective for part in used.by_problem(template)]
+    problems = [fold_problem(template, part).objective for part in used.by_problem(template)]
     for problem in problems:
         # a user-defined loss is tested for convexity once, not in every fold
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
@@ -142,6 +144,36 @@ def search_alphas(
     return SearchResult(alphas, scores, n_failed, best, float(mean[best]))
 
 
+def search_left_out(
+    template: Any, data: LabeledRows, alphas: NDArray | int, scorer: Any, groups: Any, tasks: FitTasks
+) -> SearchResult:
+    """Score all values of alpha by predictions of each row, or group of rows, by the model without it.
+
+    The scores of all rows are one fold, since a single row has no R^2. The arguments are those of
+    `search_alphas`.
+    """
+    if isinstance(alphas, int):
+        problems = [fold_problem(template, part).objective for part in data.by_problem(template)]
+        alphas = lam_grid(problems[0].risk, problems[0].reg.penalized_part.without_sizes, alphas)
+    if data.y.ndim > 1:
+        raise ValueError("cv='loo' takes one target: fit one model per column of y")
+    weighted = data.weight is not None and takes_weights(scorer)
+    extra = {"sample_weight": data.weight} if weighted else {}
+    scores, n_failed, params = [], 0, template.get_params(deep=False)
+    for k, alpha in enumerate(alphas, 1):
+        model = type(template)(**params | {"alpha": float(alpha)})
+        with warnings.catch_warnings():  # the search counts the fits that do not converge
+            warnings.simplefilter("ignore")
+            model.fit(data.X, data.y, data.weight)
+        n_failed += model.result_.status != "converged"
+        found = model.leave_one_out(data.X, data.y, data.weight, groups=groups)
+        given, rows = model_of_scores(model, found.scores)
+        scores.append(float(scorer(given, rows, data.y, **extra)))
+        tasks.advance(k / (len(alphas) + 1))
+    best = _best_index(np.array(scores), alphas)
+    return SearchResult(alphas, np.array([scores]), n_failed, best, scores[best])
+
+
 class _FoldProblem(NamedTuple):
     """The objective of some rows, and their encoded labels."""
 
@@ -160,7 +192,7 @@ class _FoldProblem(NamedTuple):
         return np.asarray(result.w), result.intercept
 
 
-def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
+def fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
     encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
@@ -200,7 +232,7 @@ def _score_alphas(
     scorer: Any,
     callback: Callback | None,
 ) -> tuple[list[float], int]:
-    problems = [_fold_problem(template, part) for part in train.by_problem(template)]
+    problems = [fold_problem(template, part) for part in train.by_problem(template)]
     paths = [_fit_path(template, problem.objective, alphas, callback) for problem in problems]
     # keyword arguments of the scorer
     extra = {} if test.qid is None else {"qid": test.qid}

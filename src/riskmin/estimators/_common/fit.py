@@ -41,11 +41,10 @@ from riskmin.estimators._common.input import (
     merge_equal_rows,
     validate_rows,
 )
-from riskmin.estimators._common.multi_output import loss_for_classes
 from riskmin.estimators._common.offset import at_offset
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
-from riskmin.estimators.gpu_rows import moved, on_host
+from riskmin.estimators.gpu_rows import dense_weights, moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors import Serial
 from riskmin.executors.base import coordination_of
@@ -84,6 +83,30 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
 def loss_by_name(model: Any, given: Any) -> Any:
     """Return the loss of a name, which may be an alias defined by this class of models."""
     return get_loss(model.loss_aliases.get(given, given) if isinstance(given, str) else given)
+
+
+def supports_multiclass(loss: Any) -> bool:
+    """Whether a classification loss has a form for more than two classes."""
+    return loss.multi_output or loss.for_classes(3) is not None
+
+
+def loss_for_classes(loss: Any, k: int) -> Any:
+    """Return the loss for k classes: the loss itself, or the multiclass form of a binary loss.
+
+    Examples
+    --------
+    >>> from riskmin import Logistic
+    >>> loss_for_classes(Logistic(), 2), loss_for_classes(Logistic(), 3)
+    (Logistic(), Softmax())
+    """
+    result = loss.for_classes(k)
+    if result is None:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is multiclass: {loss!r} takes "
+            f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
+            "take more, or wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    return result
 
 
 def resolve_regularizer(model: Any, risk: Any = None) -> Any:
@@ -260,7 +283,7 @@ def fit_objective(
     # owners have said why, and may answer no more
     done = done or (bool(result.note) and executor is not None and not executor.can_gather)
     model._hints = ConvergenceHints() if done else diagnose_run(objective, result, model.solver)
-    return np.asarray(result.w), b
+    return np.asarray(result.w), b if np.ndim(b) else np.float64(b)
 
 
 def _in_single_precision(model: Any, objective: Objective, result: Result) -> Result:
@@ -339,7 +362,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     # w of a multi-output model includes the intercepts, `coef_` does not
     multi_output = risk.multi_output
     last: NDArray = (
-        np.asarray(model.result_.w) if multi_output else np.ravel(on_host(model.coef_)).astype(np.float64)
+        np.asarray(model.result_.w) if multi_output else np.ravel(dense_weights(model)).astype(np.float64)
     )
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
@@ -377,11 +400,11 @@ def warn_unless_converged(model: Any) -> None:
         warnings.warn(
             f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
             convergence_warning(),
-            stacklevel=4,
+            stacklevel=5,
         )
     elif result.note:
         message = f"{type(model).__name__} learned nothing: {result.note}"
-        warnings.warn(message, TrivialModelWarning, stacklevel=4)
+        warnings.warn(message, TrivialModelWarning, stacklevel=5)
 
 
 # ---------------------------------------------------------------- predict
@@ -393,7 +416,7 @@ def decision_scores(model: Any, X: Any, offset: Any = None) -> NDArray:
 
 def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
-    coef, intercept = on_host(model.coef_), on_host(model.intercept_)
+    coef, intercept = dense_weights(model), on_host(model.intercept_)
     if np.size(intercept) == 1:
         return affine_scores(X, np.ravel(coef), float(np.ravel(intercept)[0]))
     # coef_ is (k, p), and products take the (p, k) matrix in row-major order

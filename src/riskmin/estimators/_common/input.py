@@ -116,10 +116,12 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
 
 
 def _validated(model: Any, X: Any, y: Any, **options: Any) -> Any:
-    """Validate local rows; an error about text names its column and the remedy."""
+    """Validate local rows; an error about text or NaN names its column and the remedy."""
     try:
         return validate_data(model, X, y, **options)
     except ValueError as error:
+        if "Input X contains" in str(error):
+            check_finite(as_matrix(X if is_sparse(X) else np.asarray(X, dtype=np.float64)))
         # the words of NumPy, and of pandas for frames with columns of its own types
         about_text = any(words in str(error) for words in ("could not convert string", "Cannot cast"))
         found = first_text_column(X) if about_text else None
@@ -389,7 +391,7 @@ def can_merge_rows(X: Any) -> bool:
 
 
 def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) -> WeightedRows:
-    """Return few rows of weights > 0 in the order of their bytes, equal ones as one with the sum of weights.
+    """Return few rows of weights > 0 in an order of their own, equal ones as one with the sum of weights.
 
     A row of weight 2 and two equal rows are the same problem, and so are rows in another order: in this form
     they are the same arrays, and their fits are equal, also where tol leaves room for different weights. Rows
@@ -400,34 +402,32 @@ def merge_equal_rows(X: Any, rows: EncodedLabels, row_weight: NDArray | None) ->
     >>> X, y = np.array([[2.0], [1.0], [2.0]]), np.array([1.0, -1.0, 1.0])
     >>> merged = merge_equal_rows(X, EncodedLabels(y, None, None, "hinge"), None)
     >>> merged.X.tolist(), merged.rows.labels.tolist(), merged.row_weight.tolist()
-    ([[2.0], [1.0]], [1.0, -1.0], [0.6666666666666666, 0.3333333333333333])
+    ([[1.0], [2.0]], [-1.0, 1.0], [0.3333333333333333, 0.6666666666666666])
     """
-    unchanged = WeightedRows(X, rows, row_weight)
-    if not (is_sparse(X) or isinstance(X, np.ndarray)) or len(X.shape) != 2:
+    unchanged, weight = WeightedRows(X, rows, row_weight), rows.weight
+    dense = isinstance(X, np.ndarray)
+    if not (dense or is_sparse(X)) or len(X.shape) != 2 or not can_merge_rows(X):
         return unchanged
-    # rows of different sums are different: most tables need no comparison of rows
-    dense = isinstance(X, np.ndarray) and X.dtype.kind == "f" and can_merge_rows(X)
-    if dense and rows.weight is None:
-        sums = np.sort(X.sum(axis=1))
-        if (sums[1:] > sums[:-1]).all():
+    # rows of different projections are different: most tables need no comparison of rows
+    if dense and weight is None and X.dtype.kind == "f":
+        projections = np.sort(_projections(X))
+        if (projections[1:] > projections[:-1]).all():
             return unchanged
     # errors name the rows of X as they were given
-    if not (can_merge_rows(X) and _is_finite(X) and _is_finite(rows.labels)):
+    if not (_is_finite(X) and _is_finite(rows.labels)):
         return unchanged
     beside = [a for a in (rows.labels, rows.offset) if a is not None]
-    n, weight = X.shape[0], rows.weight
+    n = X.shape[0]
     used = np.arange(n) if weight is None else np.flatnonzero(weight > 0)
-    index_of: dict[bytes, int] = {}
-    # the group of each row of positive weight; groups are numbered by the first of their rows
-    group = [index_of.setdefault(key, len(index_of)) for key in _row_keys(X, beside, used)]
-    if weight is None and len(index_of) == n:
+    order, is_first = _ordered_rows(_table(X, beside, used))
+    if weight is None and is_first.all():
         return unchanged
-    order = np.array([index_of[key] for key in sorted(index_of)])
-    first = used[np.unique(group, return_index=True)[1]][order]
+    used, group = used[order], np.cumsum(is_first) - 1
+    first = used[is_first]
 
     def merged(c: NDArray | None) -> NDArray:
         """Return the sums of weights by group; numbers of rows are summed exactly."""
-        sums: NDArray = np.bincount(group, None if c is None else c[used], len(order))[order]
+        sums: NDArray = np.bincount(group, None if c is None else c[used])
         return sums / n if c is None else sums
 
     labels, offset = (None if a is None else a[first] for a in (rows.labels, rows.offset))
@@ -441,10 +441,29 @@ def _is_finite(a: Any) -> bool:
     return numbers is None or (np.asarray(numbers).dtype.kind in "biuf" and bool(np.isfinite(numbers).all()))
 
 
-def _row_keys(X: Any, beside: list[Any], used: NDArray) -> list[bytes]:
-    """Return the bytes of each row of X with the numbers beside it: its labels, and its offset."""
-    dense = X[used].toarray() if is_sparse(X) else X[used]
-    parts = [dense, *(np.asarray(a)[used].reshape(len(used), -1) for a in beside)]
-    table = np.ascontiguousarray(np.hstack(parts) + 0.0)  # -0.0 becomes 0.0
-    data, step = table.tobytes(), table.shape[1] * table.itemsize
-    return [data[i : i + step] for i in range(0, len(data), step)]
+def _table(X: Any, beside: list[Any], used: NDArray) -> NDArray:
+    """Return some rows of X with the numbers beside them, their labels and offsets, in double precision."""
+    rows = X[used].toarray() if is_sparse(X) else X[used]
+    parts = [rows, *(np.asarray(a)[used].reshape(len(used), -1) for a in beside)]
+    return np.hstack(parts).astype(np.float64)
+
+
+def _projections(table: NDArray) -> NDArray:
+    """Return a number per row, sum_j x_ij sin(j + 1): whole numbers x_ij have no other zero sums than 0."""
+    projections: NDArray = (table * np.sin(np.arange(1.0, table.shape[1] + 1))).sum(axis=1)
+    return projections
+
+
+def _ordered_rows(table: NDArray) -> tuple[NDArray, NDArray]:
+    """Return an order of the rows in which equal ones are neighbors, and whether each is the first of these.
+
+    The order depends on the numbers in the rows alone.
+    """
+    projections = _projections(table)
+    order = np.argsort(projections)
+    differs = (table[order[1:]] != table[order[:-1]]).any(axis=1)
+    # different rows may have the same projection by rounding
+    if (differs & (projections[order[1:]] == projections[order[:-1]])).any():
+        order = np.lexsort(table.T)
+        differs = (table[order[1:]] != table[order[:-1]]).any(axis=1)
+    return order, np.concatenate([[True], differs])

@@ -24,7 +24,8 @@ from riskmin.estimators._common.fit import (
     store_certificate,
 )
 from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators._common.multi_output import loss_for_outputs
+from riskmin.estimators.gpu_rows import dense_weights
+from riskmin.losses import MultivariateSquared, Squared
 from riskmin.regularizers.base import Regularizer
 
 _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
@@ -32,12 +33,55 @@ _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_it
 
 
 def joint_loss(model: Any, y: NDArray, loss: Any) -> Any:
-    """Return the joint loss of all outputs; None if they are separate problems, or there is only one."""
-    return loss_for_outputs(loss, resolve_regularizer(model)) if np.ndim(y) == 2 else None
+    """Return the joint loss of all outputs; None if they are separate problems, or there is only one.
+
+    Outputs with strengths of their own are separate problems.
+    """
+    if np.ndim(y) != 2 or np.ndim(model.alpha):
+        return None
+    return loss_for_outputs(loss, resolve_regularizer(model))
+
+
+def loss_for_outputs(loss: Any, reg: Any) -> Any:
+    """Return the loss that fits all outputs jointly; None if each output is a separate problem.
+
+    Least squares with L2 is one problem, since one pass over X serves all outputs.
+
+    Examples
+    --------
+    >>> from riskmin import L2, Hinge
+    >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
+    (MultivariateSquared(), None)
+    """
+    # with M = I the outputs do not interact, so the joint optimum is that of each output
+    if isinstance(loss, Squared) and reg.diagonal:
+        return MultivariateSquared()
+    return loss if loss.multi_output else None
+
+
+def unpack_weights(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:
+    """Return the weights, one row per output, and the intercepts, which are the last k entries of w if any.
+
+    Examples
+    --------
+    >>> coef, b = unpack_weights(np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0]), 2, intercepts=True)
+    >>> coef.tolist(), b.tolist()
+    ([[1.0, 3.0], [2.0, 4.0]], [10.0, 20.0])
+    """
+    # w holds the (p, k) weight matrix in row-major order
+    W, b = (w[:-k], w[-k:].copy()) if intercepts else (w, np.zeros(k))
+    return W.reshape(-1, k).T, b
 
 
 def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
     """Minimize J for labels of one output, or with one column per output; return w and b."""
+    if np.shape(model.alpha) not in ((), np.shape(rows.labels)[1:]):
+        raise ValueError(
+            f"alpha has the shape {np.shape(model.alpha)}, but y has the shape {np.shape(rows.labels)}: "
+            "give a number, or one number per column of y"
+        )
+    if rows.loss.multi_output and np.ndim(model.alpha):
+        raise ValueError(f"{rows.loss!r} fits all targets as one problem: give one number as alpha")
     if np.ndim(rows.labels) == 1 or rows.loss.multi_output:
         w, b, _ = fit_linear(model, X, rows, rows.weight)
         return w, b
@@ -79,7 +123,8 @@ def store_combined(
     model: Any, singles: Sequence[Any], reg: Regularizer, *, n_rows: int, weighted: bool
 ) -> Result:
     """Set the certificate of a model to that of the sum of its separate problems, and return the result."""
-    result = combine_results([m.result_ for m in singles], reg, float(model.alpha), model.tol)
+    lams = [float(single.alpha) for single in singles]
+    result = combine_results([m.result_ for m in singles], reg, lams, model.tol)
     model._hints = next((m._hints for m in singles if m.result_.status == result.status), ConvergenceHints())
     store_certificate(model, result, n_rows=n_rows, weighted=weighted)
     return result
@@ -94,13 +139,14 @@ def _single_output(model: Any, j: int, k: int) -> Any:
     """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
     # a shallow copy: fitted attributes of the output do not change the model
     single = copy.copy(model)
+    single.alpha = float(np.broadcast_to(model.alpha, k)[j])
     if model.warm_start and "coef_" in vars(model):
-        if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
+        if np.ndim(model.coef_) != 2 or model.coef_.shape[0] != k:
             raise ValueError(
                 f"warm_start=True starts from the last fit, but that was not of {k} outputs: "
                 "set warm_start=False or make a new estimator"
             )
-        single.coef_ = model.coef_[j]
+        single.coef_ = dense_weights(model)[j]
     file = model.checkpoint
     if file is not None:
         file = Checkpoint(file) if isinstance(file, (str, os.PathLike)) else file
@@ -108,7 +154,9 @@ def _single_output(model: Any, j: int, k: int) -> Any:
     return single
 
 
-def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:
+def combine_results(
+    results: Sequence[Result], reg: Regularizer, lams: Sequence[float], tol: float = 1e-3
+) -> Result:
     """Combine the runs of the outputs into one result: the sums of their values, bounds and cuts.
 
     Each cut is multiplied by the scale that its own bound uses, so that the bound of the sum is the sum of
@@ -120,12 +168,12 @@ def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol
     >>> from riskmin import L2, Objective, Squared, linear_risk, minimize
     >>> X, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
     >>> runs = [minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.1)) for y in Y.T]
-    >>> both = combine_results(runs, L2(), 0.1)
+    >>> both = combine_results(runs, L2(), [0.1, 0.1])
     >>> both.w.shape, both.status, both.criterion, both.gap <= 1e-3 * both.value
     ((2,), 'converged', 'tol', True)
     """
     # a run proves max_s s b - lam Omega*(-s a / lam): s is the scale of its cut
-    scales = [reg.scale(r.cut, lam) for r in results]
+    scales = [reg.scale(r.cut, lam) if lam else 1.0 for r, lam in zip(results, lams, strict=True)]
     a = np.stack([s * np.asarray(r.cut.a) for s, r in zip(scales, results, strict=True)], axis=1)
     b = sum(s * r.cut.b for s, r in zip(scales, results, strict=True))
     value, lower = (float(sum(getattr(r, name) for r in results)) for name in ("value", "lower"))

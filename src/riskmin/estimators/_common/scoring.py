@@ -13,7 +13,7 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from riskmin import metrics
 from riskmin.core import NDArray
-from riskmin.core.messages import suggest_name
+from riskmin.core.messages import unknown_name
 from riskmin.core.registry import parse_settings
 from riskmin.losses import (
     LOSSES,
@@ -74,23 +74,28 @@ def get_scorer(name: str) -> Any:
     measure = _measure_or_none(name)
     if measure is None:
         if name not in sklearn_metrics.get_scorer_names():
+            listed = f"{', '.join(measure_names())}, and those of sklearn.metrics.get_scorer_names()"
             raise ValueError(
-                f"there is no scorer named {name!r}; the names are {', '.join(measure_names())}, "
-                f"and those of sklearn.metrics.get_scorer_names(){_suggested(name)}"
+                unknown_name(
+                    f"there is no scorer named {name!r}",
+                    name,
+                    [*measure_names(), *sklearn_metrics.get_scorer_names()],
+                    f"the names are {listed}",
+                    _SCORERS_ELSEWHERE,
+                )
             )
         return sklearn_metrics.get_scorer(name)
     return measure.scorer
 
 
-def _suggested(name: str) -> str:
-    synonyms = {
-        **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
-        "ap": "average_precision",
-        "mcc": "matthews_corrcoef",
-        "mse": "neg_mean_squared_error",
-        "mae": "neg_mean_absolute_error",
-    }
-    return suggest_name(name, [*measure_names(), *sklearn_metrics.get_scorer_names()], synonyms)
+_SCORERS_ELSEWHERE = {
+    **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
+    "ap": "average_precision",
+    "mcc": "matthews_corrcoef",
+    "mse": "neg_mean_squared_error",
+    "mae": "neg_mean_absolute_error",
+}
+"""Names of measures in other packages, and those of their scorers."""
 
 
 def measure_by_name(name: str, task: str) -> Measure:

@@ -148,7 +148,7 @@ class KernelMachine(CertifiedEstimator):
         else:
             raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
         self.dual_coef_ = beta[self.support_].T[0] if beta.shape[1] == 1 else beta[self.support_].T
-        self.intercept_: Any = read_finite(fitted, "intercept")
+        self.intercept_: Any = np.float64(read_finite(fitted, "intercept"))
 
 
 def _n_functions(fitted: dict[str, Any]) -> int:
@@ -315,7 +315,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
     ----------
     dual_coef_ : (m,) array
         The coefficients of the rows `support_`.
-    intercept_ : float
+    intercept_ : scalar
         b.
 
     Examples

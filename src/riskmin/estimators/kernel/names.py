@@ -14,7 +14,7 @@ from riskmin.arrays.namespace import as_numpy, to_floats
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import NDArray
 from riskmin.core.limits import LIMITS
-from riskmin.core.messages import is_number
+from riskmin.core.messages import is_number, unknown_name
 from riskmin.estimators._common.fit import fit_objective, supports_intercept
 from riskmin.estimators._common.input import NO_LABELS, EncodedLabels, check_readable, validate_local_rows
 from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix, Polynomial, Rbf, sp, squared_norms
@@ -67,7 +67,11 @@ def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
             f"{kernel!r} is no Mercer kernel, so its problem is not convex: use another, such as 'rbf'"
         )
     if kernel not in names:
-        raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
+        problem, listed = (
+            f"there is no kernel named {kernel!r}",
+            f"give a callable, or one of {', '.join(names)}",
+        )
+        raise ValueError(unknown_name(problem, kernel, names, listed, {"gaussian": "rbf"}))
     if kernel in ("linear", "cosine"):
         return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
     gamma = _resolve_gamma(model, X, weight)

@@ -20,7 +20,7 @@ from riskmin.data.raw_tables.columns import MISSING, level_of, spellings
 from riskmin.data.raw_tables.encoders import CategoryEncoder, DateEncoder
 from riskmin.data.raw_tables.preparation import TablePreparation
 from riskmin.estimators.classifier import LinearClassifier
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor, has_log_link
 from riskmin.estimators.scikit_learn import check_is_fitted
@@ -126,7 +126,7 @@ class _Graph:
     # ------------------------------------------------------------ models
     def of_model(self, model: Any) -> Any:
         """Return the ONNX model of a fitted estimator."""
-        W: NDArray = np.atleast_2d(on_host(model.coef_)).T  # one column per output
+        W: NDArray = np.atleast_2d(dense_weights(model)).T  # one column per output
         b = np.ravel(on_host(model.intercept_)) + np.zeros(W.shape[1])
         if model.preparation_ is None:
             products = [self.add("MatMul", self.input("X", len(W)), self.constant(W))]

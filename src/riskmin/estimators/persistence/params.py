@@ -189,6 +189,7 @@ _OF_ONE_PROCESS = ("callback", "checkpoint", "device")
 
 # ---------------------------------------------------------------- checks
 _PARAM_KINDS: dict[str, tuple[str, ...]] = {
+    "alpha": ("a number", "a list"),
     "atol": ("a number", "null"),
     "gamma": ("a string", "a number"),
     "cost": ("a string", "a list"),
@@ -199,6 +200,10 @@ _PARAM_KINDS: dict[str, tuple[str, ...]] = {
 }
 """Parameters that allow several kinds of values; others allow that of their default, or a number or null."""
 _PARAM_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "alpha": (
+        "a number or several",
+        lambda v: json_kind(v) == "a number" or is_list_of(v, "a number"),
+    ),
     "n_jobs": ("a whole number or null", lambda v: v is None or type(v) is int),
     "cost": ("a string or rows of numbers", lambda v: json_kind(v) == "a string" or _is_square(v)),
     "template": ("'window' or null", lambda v: v in (None, "window")),

@@ -21,8 +21,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.namespace import is_sparse
+from riskmin.certificates.curvature import (
+    centered_gram,
+    column_sums,
+    inverse_of,
+    penalty_hessian,
+    row_curvatures,
+)
 from riskmin.core import NDArray
-from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.limits import LIMITS
 from riskmin.estimators._common.base import RiskArguments
 
@@ -36,10 +42,10 @@ class CoefficientCovariance:
     """The covariance of the intercept, if there is one, and the weights, in this order."""
 
     matrix: NDArray
-    inverse_hessian: NDArray
-    """The diagonal of the inverse Hessian of J, in the same order."""
     dispersion: float
     """The estimated variance of y for the squared loss, else 1."""
+    distance: NDArray | None = None
+    """With several classes, how far each coefficient is from that of the minimum of J, at most."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class Sandwich:
         products = member @ X
         products = products.toarray() if is_sparse(products) else np.asarray(products)
         psi = np.hstack([sums, products - sums * mean])
+        # the penalty is a part of the loss of each row, and the gradients of all rows sum to zero
+        psi -= np.outer(np.bincount(codes, counts) / total, psi.sum(axis=0))
         result: NDArray = total * psi.T @ psi
         return result
 
@@ -128,32 +136,7 @@ def coefficient_covariance(
     T = np.eye(len(H))
     T[0, 1:] = -mean  # b = (b + mean'w) - mean'w
     T = T[keep, keep]
-    back = T @ inverse @ T.T
-    return CoefficientCovariance(dispersion / total * (T @ inner @ T.T), np.diag(back), dispersion)
-
-
-def row_curvatures(loss: Any, z: NDArray, y: NDArray, c: NDArray) -> NDArray:
-    """Return c_i l''(z_i, y_i) of a separable, smooth loss; by central differences if it has no Hessian."""
-    hessian = loss.hessian(z, y, c) if loss.has_hessian else None
-    if hessian is not None:
-        return np.asarray(hessian.diagonal) + np.zeros(len(z))
-    step = 6e-6 * (1 + np.abs(z))  # the cube root of the rounding error
-    up, down = (loss.value_grad(z + sign * step, y, c)[1] for sign in (1, -1))
-    curvature: NDArray = np.maximum((up - down) / (2 * step), 0.0)
-    return curvature
-
-
-def penalty_hessian(reg: Any, w: NDArray) -> NDArray:
-    """Return the Hessian of a smooth regularizer at w; by central differences if it is no sum of squares."""
-    reg = reg.without_sizes  # in the units of X, a weighted sum of squares remains one
-    if reg.diagonal:
-        return np.diag(reg.terms(w).square + np.zeros(len(w)))
-    H = np.empty((len(w), len(w)))
-    for j, step in enumerate(6e-6 * np.where(w, np.abs(w), 1.0)):
-        e = np.zeros(len(w))
-        e[j] = step
-        H[j] = (reg.grad(w + e) - reg.grad(w - e)) / (2 * step)
-    return 0.5 * (H + H.T)
+    return CoefficientCovariance(dispersion / total * (T @ inner @ T.T), dispersion)
 
 
 def _residual_variance(residuals: NDArray, counts: NDArray, n_parameters: int) -> float:
@@ -165,49 +148,3 @@ def _residual_variance(residuals: NDArray, counts: NDArray, n_parameters: int) -
             "coefficients: give more rows than columns, and weights that count rows"
         )
     return float(counts @ residuals**2) / freedom
-
-
-def column_sums(X: Any, v: NDArray) -> NDArray:
-    """Return X' v."""
-    return np.asarray(X.T @ v).ravel()
-
-
-def centered_gram(X: Any, v: NDArray, mean: NDArray) -> NDArray:
-    """Return Z' diag(v) Z, where row i of Z is 1 and x_i - mean."""
-    gram = np.empty((X.shape[1] + 1,) * 2)
-    sums = column_sums(X, v)
-    gram[0, 0] = v.sum()
-    if is_sparse(X):
-        inner = np.asarray((X.T @ X.multiply(v[:, None]).tocsr()).todense())
-        cross = np.outer(sums, mean)
-        gram[1:, 1:] = inner - cross - cross.T + v.sum() * np.outer(mean, mean)
-        gram[0, 1:] = gram[1:, 0] = sums - v.sum() * mean
-        return gram
-    gram[:, 1:] = 0.0
-    step = max(LIMITS.copy_max_entries // X.shape[1], 1)
-    for rows in (slice(i, i + step) for i in range(0, X.shape[0], step)):  # no copy of all of X
-        Z = X[rows] - mean
-        gram[0, 1:] += v[rows] @ Z
-        gram[1:, 1:] += Z.T @ (v[rows, None] * Z)
-    gram[1:, 0] = gram[0, 1:]
-    return gram
-
-
-def inverse_of(H: NDArray) -> NDArray:
-    """Return the inverse of a positive definite matrix, computed for the unit diagonal."""
-    d = np.sqrt(np.maximum(np.diag(H), 0.0))
-    linalg = scipy_linalg()
-    if not (d > 0).all():
-        raise NoCovariance(_SINGULAR)
-    try:
-        factor = linalg.cho_factor(H / np.outer(d, d), lower=True)
-    except np.linalg.LinAlgError:
-        raise NoCovariance(_SINGULAR) from None
-    inverse: NDArray = linalg.cho_solve(factor, np.eye(len(H)))
-    return 0.5 * (inverse + inverse.T) / np.outer(d, d)
-
-
-_SINGULAR = (
-    "the Hessian of the objective is singular at the solution, since columns depend on each other or no row "
-    "has curvature there: leave out such columns, or raise alpha"
-)

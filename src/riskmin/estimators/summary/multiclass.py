@@ -8,22 +8,23 @@ intercepts is :math:`\sum_i (B^\top H_i B) \otimes \tilde x_i \tilde x_i^\top`, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from riskmin.core import NDArray
-from riskmin.core.blas_threads import scipy_linalg
-from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators.summary.covariance import (
-    CoefficientCovariance,
-    NoCovariance,
-    Sandwich,
+from riskmin.certificates.curvature import (
     centered_gram,
     column_sums,
+    inverse_factor,
     inverse_of,
     penalty_hessian,
 )
+from riskmin.certificates.region import CenteredRows, distance_to_minimum
+from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_linalg
+from riskmin.estimators._common.base import RiskArguments
+from riskmin.estimators.summary.covariance import CoefficientCovariance, NoCovariance, Sandwich
 
 
 def class_covariance(
@@ -59,7 +60,25 @@ def class_covariance(
     T = np.eye(p + 1)
     T[0, 1:] = -mean
     T = np.kron(basis[1:] - basis[0], T)[:, keep][keep]
-    return CoefficientCovariance(T @ inner @ T.T / total, np.diag(T @ inverse @ T.T), 1.0)
+    U = np.column_stack([np.zeros(k), np.asarray(model.result_.w)[: p * k].reshape(p, k).T])
+    slopes = [np.append(d.sum(), column_sums(X, d) - mean * d.sum()) for d in (dz @ basis).T]
+    gradient = np.concatenate(slopes) + np.tile(ridge, k - 1) * (basis.T @ U).ravel()
+    radius = _radius(CenteredRows(X, mean), inverse_factor(H[np.ix_(keep, keep)]), gradient[keep], keep, k)
+    distance = radius * np.sqrt(np.diag(T @ inverse @ T.T))
+    return CoefficientCovariance(T @ inner @ T.T / total, 1.0, distance)
+
+
+def _radius(rows: CenteredRows, T: NDArray, gradient: NDArray, keep: NDArray, k: int) -> float:
+    r"""Return the distance to the minimum in the metric of the Hessian, as in `certificates.region`.
+
+    The loss is self-concordant in differences of two scores, which for a row are at most
+    :math:`\sqrt2` times the norm of :math:`(T^	op (x_i \otimes e_a))_a`.
+    """
+    wide = np.zeros((len(keep), T.shape[1]))
+    wide[keep] = T
+    squares = sum(rows.norms(block) ** 2 for block in np.split(wide, k - 1))
+    N = float(np.linalg.norm(T.T @ gradient))
+    return float(distance_to_minimum(N, math.sqrt(2 * float(np.max(squares)))))
 
 
 def _gram_blocks(X: Any, V: NDArray, mean: NDArray) -> NDArray:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import to_numpy
-from riskmin.arrays.partitioned import is_partitioned
+from riskmin.certificates.curvature import SingularHessian
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
-from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.fit import normalize_weights, resolve_regularizer
-from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
-from riskmin.estimators._common.offset import row_offset
-from riskmin.estimators.gpu_rows import is_gpu_rows, on_host
+from riskmin.estimators._common.fit import resolve_regularizer
+from riskmin.estimators._common.input import compute_if_dask
+from riskmin.estimators._common.training_rows import offset_of_used, training_rows, used_rows
+from riskmin.estimators.gpu_rows import dense_weights, on_host
+from riskmin.estimators.region import region_of_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import NoCovariance, Sandwich, coefficient_covariance
 from riskmin.estimators.summary.multiclass import class_covariance
@@ -26,8 +25,6 @@ from riskmin.estimators.summary.statistics import FitStatistics, JointTest, fit_
 MAX_COEFFICIENTS = 10_000
 """The Hessian of more coefficients than this takes more than 0.8 GB."""
 SANDWICHES = "sandwich", "HC0", "HC1", "HC2", "HC3"
-OBJECTIVE_RTOL = 1e-6
-"""Relative difference up to which the recomputed objective counts as that of the fit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,9 +54,11 @@ class CoefficientSummary:
         "hessian", "sandwich", or the form of the sandwich that was asked for; empty without standard errors.
     freedom : float
         Degrees of freedom of the t distribution; infinite for the normal distribution.
+    proved : (q, 2) array
+        The ends of intervals that certainly hold the coefficients of the minimum of J; NaN where they are not
+        known. See `riskmin.optimum_region`.
     precision : float
-        How far a coefficient may be from that of the minimum of J, in standard errors: by the proved gap, to
-        second order.
+        How far a coefficient is from that of the minimum of J, at most, in standard errors: by `proved`.
     heading : dict
         What was fitted: the loss, the penalty, the number of observations and the certificate.
     note : str
@@ -86,7 +85,7 @@ class CoefficientSummary:
     covariance: NDArray
     method: str
     freedom: float
-    precision: float
+    proved: NDArray
     heading: dict[str, str] = field(default_factory=dict)
     note: str = ""
     statistics: FitStatistics | None = None
@@ -127,6 +126,12 @@ class CoefficientSummary:
         if not math.isinf(self.freedom):  # the variance is estimated, too
             statistic = found.n * math.log(found.null_deviance / found.deviance)
         return JointTest(statistic, q, float(scipy_module("special").chdtrc(q, statistic)))
+
+    @property
+    def precision(self) -> float:
+        """The largest proved distance of a coefficient to that of the minimum, in standard errors."""
+        lower, upper = self.proved.T
+        return float(np.max(np.maximum(self.coef - lower, upper - self.coef) / self.std_err))
 
     @property
     def statistic(self) -> NDArray:
@@ -272,7 +277,7 @@ class SummaryMixin:
         x0           0.8677...   0.1133   7.656  ...
         x1         ...
         ------...
-        By the proved gap, coefficients are within ... standard errors of the minimum. Intervals ...
+        It is proved that coefficients are within ... standard errors of the minimum. Intervals ...
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}, but a confidence level is between 0 and 1, such as 0.95")
@@ -296,14 +301,12 @@ def summarize(
     groups: Any,
 ) -> CoefficientSummary:
     """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
-    rows, at, counts, used = _training_rows(model, X, y, sample_weight, offset)
+    rows, at, counts = training_rows(model, X, y, sample_weight, offset)
+    used, shift = used_rows(sample_weight, X), offset_of_used(offset, sample_weight, X)
     names, coef = _coefficients(model)
     loss = model._fitted_loss()
     heading = _heading(model, counts)
-    shift = row_offset(offset, len(used))
-    statistics = fit_statistics(
-        loss, at, counts, None if shift is None else shift[used], (len(coef), bool(model.fit_intercept))
-    )
+    statistics = fit_statistics(loss, at, counts, shift, (len(coef), bool(model.fit_intercept)))
     if statistics is not None:
         heading["fit"] = str(statistics)
     unknown = np.full(len(coef), math.nan)
@@ -316,14 +319,14 @@ def summarize(
             sandwich = Sandwich(kind, None if groups is None else _groups(groups, used))
         compute = class_covariance if loss.multi_output else coefficient_covariance
         found = compute(model, rows, at, counts, sandwich=sandwich)
-    except NoCovariance as reason:
+    except (NoCovariance, SingularHessian) as reason:
         matrix = np.full((len(coef),) * 2, math.nan) if len(coef) <= MAX_COEFFICIENTS else np.empty((0, 0))
+        none = np.full((len(coef), 2), math.nan)
         note = f"No standard errors: {reason}."
-        empty = "", math.inf, math.nan, heading, note, statistics
+        empty = "", math.inf, none, heading, note, statistics
         return CoefficientSummary(names, coef, unknown, level, matrix, *empty)
     std_err = np.sqrt(np.diag(found.matrix))
-    # |e_j'(theta - theta*)| <= sqrt(2 gap (H^-1)_jj) for a quadratic J
-    precision = float(np.max(np.sqrt(2 * max(model.gap_, 0.0) * found.inverse_hessian) / std_err))
+    proved = _proved_intervals(model, rows, at, counts, shift, coef, found)
     exact = loss.likelihood == "normal" and sandwich is None
     heading["covariance"] = (
         f"sandwich{'' if covariance in (None, 'sandwich') else f' ({covariance})'}, which needs no likelihood"
@@ -332,7 +335,7 @@ def summarize(
     )
     if exact:
         heading["variance"] = f"{found.dispersion:.6g}"
-    return CoefficientSummary(
+    summary = CoefficientSummary(
         names,
         coef,
         std_err,
@@ -340,11 +343,11 @@ def summarize(
         found.matrix,
         "hessian" if sandwich is None else covariance or "sandwich",
         float(counts.sum()) - len(coef) if exact else math.inf,
-        precision,
+        proved,
         heading,
-        _note(model, precision),
-        statistics,
+        statistics=statistics,
     )
+    return replace(summary, note=_note(model, summary.precision))
 
 
 def _groups(groups: Any, used: NDArray) -> NDArray:
@@ -357,46 +360,21 @@ def _groups(groups: Any, used: NDArray) -> NDArray:
     return values[used]
 
 
-def _training_rows(
-    model: Any, X: Any, y: Any, sample_weight: Any, offset: Any
-) -> tuple[Any, RiskArguments, NDArray, NDArray]:
-    """Return the rows of positive weight, the arguments of the loss, the given weights and which rows these
-    are; check J.
-    """
-    if model.task != "classification" and (np.ndim(model.coef_) == 2 or model._fitted_loss().multi_output):
-        raise ValueError(
-            "summary() takes regressions of one column: fit one model per output, and give each its own y"
-        )
-    X = np.asarray(X) if isinstance(X, list) else X
-    rows = validate_rows(model, X, reset=False)
-    if is_partitioned(rows):
-        raise ValueError("summary() needs all rows in this process: give X.whole()")
-    y, given, offset = compute_if_dask(y), compute_if_dask(sample_weight), row_offset(offset, X.shape[0])
-    if model.weighted_ and given is None:
-        raise ValueError("the model was fitted with weights of rows, on which J depends: give sample_weight")
-    weight = normalize_weights(given, X.shape[0])
-    counts = np.ones(X.shape[0]) if given is None else np.asarray(given, dtype=np.float64)
-    used = counts > 0
-    if weight is not None and not used.all():
-        X, rows, y = select_rows(X, used), select_rows(rows, used), np.asarray(y)[used]
-        weight, counts = weight[used], counts[used]
-        offset = None if offset is None else offset[used]
-    at = model._risk_arguments(X, y, weight, offset=offset)
-    at = RiskArguments(*(np.asarray(on_host(part), dtype=np.float64) for part in at))
-    J = float(model._fitted_loss().value_grad(*at)[0]) + float(model.alpha) * model._penalty().value(
-        np.asarray(model.result_.w)
-    )
-    if abs(J - model.objective_) > OBJECTIVE_RTOL * abs(model.objective_) + 1e-300:
-        raise ValueError(
-            f"the objective is {J:.9g} for these data, not {model.objective_:.9g} as in the fit: give the X, "
-            "y, sample_weight and offset of the fit"
-        )
-    return to_numpy(rows) if is_gpu_rows(rows) else rows, at, counts, used
+def _proved_intervals(
+    model: Any, rows: Any, at: Any, counts: NDArray, offset: NDArray | None, coef: NDArray, found: Any
+) -> NDArray:
+    """Return the ends of intervals that hold the coefficients of the minimum; NaN if none are known."""
+    if model._fitted_loss().multi_output:
+        return np.stack([coef - found.distance, coef + found.distance], axis=1)
+    try:
+        return region_of_rows(model, rows, at, counts, offset).intervals
+    except ValueError:  # a loss without a conjugate, or a penalty that is no sum of squares
+        return np.full((len(coef), 2), math.nan)
 
 
 def _coefficients(model: Any) -> tuple[list[str], NDArray]:
     """Return names and values of the coefficients; of several classes, less those of the first class."""
-    coef, names = on_host(model.coef_), _feature_names(model)
+    coef, names = dense_weights(model), _feature_names(model)
     if not model._fitted_loss().multi_output:
         b = [model._risk_intercept()] if model.fit_intercept else []
         return ["intercept"] * len(b) + names, np.concatenate([b, np.ravel(coef)])
@@ -454,7 +432,11 @@ def _heading(model: Any, counts: NDArray) -> dict[str, str]:
 
 def _note(model: Any, precision: float) -> str:
     """Return how precise the coefficients are, and what the standard errors leave out."""
-    text = f"By the proved gap, coefficients are within {precision:.2g} standard errors of the minimum."
+    if math.isfinite(precision):
+        text = f"It is proved that coefficients are within {precision:.2g} standard errors of the minimum."
+    else:
+        text = "How far coefficients are from the minimum is not proved"
+        text += ": fit with a smaller tol." if math.isinf(precision) else " for this loss and penalty."
     if model.alpha:
         text += f" Intervals do not include the bias of the penalty (alpha={model.alpha:g})."
-    return text if precision <= 0.1 else f"{text} Fit with a smaller tol for more digits."
+    return f"{text} Fit with a smaller tol for more digits." if 0.1 < precision < math.inf else text

@@ -1,14 +1,11 @@
-"""Messages between coordinator and owner: a JSON header with typed fields, then arrays of declared shape.
+"""Messages between coordinator and owner: a kind, fields and arrays, in the bytes of a safetensors file.
 
-A message is ``RMO1``, the length of the header (4 bytes, little-endian), the header, and the entries of the
-arrays in its order. The header declares dtype and shape of each array. Nothing in a message is executed.
+Kind and fields are JSON in the metadata of its header. Nothing in a message is executed.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.core.persist import from_bytes, to_bytes
 
-MAGIC = b"RMO1"
-DTYPES = {name: np.dtype(name) for name in ("<f8", "<u8", "<i8")}
-"""The types of entries that a message may hold."""
+DTYPES = {"f": np.dtype("<f8"), "u": np.dtype("<u8"), "i": np.dtype("<i8")}
+"""The types of the entries that are sent, by the kind of those given."""
 
 
 class MessageError(ValueError):
@@ -53,22 +50,15 @@ class OwnerMessage:
 
 
 def encode(message: OwnerMessage) -> bytes:
-    """Return the bytes of a message."""
-    arrays = {name: _wire_array(name, a) for name, a in message.arrays.items()}
-    declared = [[name, a.dtype.str, list(a.shape)] for name, a in arrays.items()]
-    header = json.dumps(
-        {"kind": message.kind, "fields": dict(message.fields), "arrays": declared}, separators=(",", ":")
-    ).encode()
-    # the arrays begin at a multiple of 8 bytes, so that those of the receiver are aligned
-    header += b" " * (-len(header) % 8)
-    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *(a.tobytes() for a in arrays.values())])
+    """Return the bytes of a message; equal messages have equal bytes."""
+    arrays = {name: _sent(name, a) for name, a in message.arrays.items()}
+    return to_bytes(arrays, {"kind": message.kind, "fields": dict(message.fields)})
 
 
-def _wire_array(name: str, a: NDArray) -> NDArray:
-    kind = {"f": "<f8", "u": "<u8"}.get(a.dtype.kind, "<i8")
-    if a.dtype.kind not in "fui":
+def _sent(name: str, a: NDArray) -> NDArray:
+    if a.dtype.kind not in DTYPES:
         raise MessageError(f"the array {name!r} holds {a.dtype}, which is not sent: give numbers")
-    return np.ascontiguousarray(a, dtype=DTYPES[kind])
+    return a.astype(DTYPES[a.dtype.kind])
 
 
 MAX_HEADER = 2**20
@@ -87,56 +77,17 @@ def decode(data: bytes, max_bytes: float = math.inf) -> OwnerMessage:
     """
     if len(data) > max_bytes:
         raise MessageError(f"the message has {len(data):,} bytes, more than the {max_bytes:,.0f} allowed")
-    if len(data) < 8 or data[:4] != MAGIC:
-        raise MessageError("the message does not begin like one: it is no message of riskmin")
-    (length,) = struct.unpack_from("<I", data, 4)
-    if length > MAX_HEADER or 8 + length > len(data):
-        raise MessageError(f"the header has {length:,} bytes, more than allowed or than were sent")
-    kind, fields, declared = _parse_header(data[8 : 8 + length])
-    arrays, start = {}, 8 + length
-    for entry in declared:
-        name, dtype, shape = _check_declaration(entry)
-        n = math.prod(shape)
-        if name in arrays or start + n * 8 > len(data):
-            raise MessageError(f"the array {name!r} is declared twice, or with more entries than were sent")
-        arrays[name] = np.frombuffer(data, dtype, n, start).reshape(shape)
-        start += n * 8
-    if start != len(data):
-        raise MessageError(f"{len(data) - start:,} bytes follow the arrays that the header declares")
-    return OwnerMessage(kind, fields, arrays)
-
-
-def _parse_header(data: bytes) -> tuple[str, dict[str, Any], list[Any]]:
     try:
-        header = json.loads(data, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError, too
-        raise MessageError("the header is not JSON") from None
-    if type(header) is not dict or set(header) != {"kind", "fields", "arrays"}:
-        raise MessageError("the header has other entries than kind, fields and arrays")
-    kind, fields, arrays = header["kind"], header["fields"], header["arrays"]
-    if type(kind) is not str or type(fields) is not dict or type(arrays) is not list:
+        arrays, content = from_bytes(data, MAX_HEADER)
+    except ValueError as error:
+        raise MessageError(f"the message is not one of riskmin: {error}") from None
+    if type(content) is not dict or set(content) != {"kind", "fields"}:
+        raise MessageError("the header has other entries than kind and fields")
+    kind, fields = content["kind"], content["fields"]
+    if type(kind) is not str or type(fields) is not dict:
         raise MessageError("the header has entries of wrong types")
     if len(arrays) > MAX_ARRAYS or len(kind) > 64:
         raise MessageError("the header declares too many arrays, or a kind that is too long")
-    return kind, fields, arrays
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _check_declaration(entry: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
-    """Return name, dtype and shape of a declared array."""
-    valid = (
-        type(entry) is list
-        and len(entry) == 3
-        and type(entry[0]) is str
-        and type(entry[1]) is str
-        and entry[1] in DTYPES
-        and type(entry[2]) is list
-        and 1 <= len(entry[2]) <= 2
-        and all(type(n) is int and 0 <= n < 2**48 for n in entry[2])
-    )
-    if not valid:
-        raise MessageError("an array is declared without a name, a dtype that is sent, or a shape")
-    return entry[0], DTYPES[entry[1]], tuple(entry[2])
+    if any(a.dtype not in DTYPES.values() or not 1 <= a.ndim <= 2 for a in arrays.values()):
+        raise MessageError("an array is declared with a dtype or a shape that is not sent")
+    return OwnerMessage(kind, fields, arrays)

@@ -112,7 +112,7 @@ SHAPES = {
     "pull_back": "swss",
     "hessian_product": "w",
     "column_moments": "spppp",
-    "sampled_moments": "spppp",
+    "sampled_moments": "spp",
     "class_sums": "mk",
     "score_moments": "kk",
     "term_sizes": "ws",

@@ -6,8 +6,5 @@ not prove them. riskmin's own losses are checked by its tests, and are not check
 """
 
 from riskmin.problem.convexity.before import check as check
-from riskmin.problem.convexity.owner import is_builtin as is_builtin
-from riskmin.problem.convexity.owner import is_foreign as is_foreign
-from riskmin.problem.convexity.owner import refuse_nan as refuse_nan
 from riskmin.problem.convexity.watch import CutMonitor as CutMonitor
 from riskmin.problem.convexity.watch import monitor_for as monitor_for

@@ -14,13 +14,13 @@ import numpy as np
 from riskmin.arrays.namespace import array_shape, as_array_like, namespace
 from riskmin.core import Array
 from riskmin.executors.base import coordination_of
-from riskmin.problem.convexity.owner import describe, is_builtin, is_foreign, loss_components
 from riskmin.problem.convexity.scores import (
     CHECK_SECONDS,
     absolute_tolerance,
     check_scores,
     relative_tolerance,
 )
+from riskmin.problem.objective import describe, is_builtin, is_foreign, loss_components
 
 GRADIENT_STEPS = (0.1, 1.0, 10.0)
 """Distances of test points along the negative gradient, in units of the step to where the tangent is zero."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Array, Cut
-from riskmin.problem.convexity.owner import describe, is_foreign
 from riskmin.problem.convexity.scores import absolute_tolerance, relative_tolerance
+from riskmin.problem.objective import describe, is_foreign
 
 
 @dataclass

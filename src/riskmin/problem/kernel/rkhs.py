@@ -27,7 +27,7 @@ from riskmin.losses.base import Loss
 from riskmin.problem.kernel.mercer import DotProduct, Kernel, KernelMatrix, Polynomial, Rbf, sp
 from riskmin.problem.linear_risk import check_labels, check_weights
 from riskmin.problem.risk import Risk, with_intercept
-from riskmin.regularizers.base import Regularizer, quadratic_scale
+from riskmin.regularizers.base import Regularizer, quadratic_bound, quadratic_scale
 
 SQRT2 = math.sqrt(2.0)
 
@@ -145,6 +145,7 @@ class RkhsNorm(Regularizer):
         return A @ swap_halves(a)
 
     scale = quadratic_scale
+    bound = quadratic_bound
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """The function t -> (|f + t d|^2 / 2, its derivative), from three inner products."""

@@ -22,6 +22,8 @@ class AlphaSearchDisplay:
         The chosen one.
     score_name : str
         What the scores are, for the axis.
+    bounds : (k, 3) array, optional
+        Proved bounds of the mean score between two values of alpha: from, to, bound.
 
     Attributes
     ----------
@@ -39,10 +41,13 @@ class AlphaSearchDisplay:
     ((3, 3), True)
     """
 
-    def __init__(self, alphas: Any, scores: Any, alpha: float, score_name: str = "score") -> None:
+    def __init__(
+        self, alphas: Any, scores: Any, alpha: float, score_name: str = "score", bounds: Any = None
+    ) -> None:
         self.alphas: NDArray = np.asarray(alphas, dtype=float)
         self.scores: NDArray = np.atleast_2d(np.asarray(scores, dtype=float))
         self.alpha, self.score_name = float(alpha), score_name
+        self.bounds: NDArray = np.empty((0, 3)) if bounds is None else np.asarray(bounds, dtype=float)
 
     @classmethod
     def from_estimator(
@@ -66,11 +71,12 @@ class AlphaSearchDisplay:
             )
         if score_name is None:
             score_name = estimator.scoring if isinstance(estimator.scoring, str) else "score"
-        display = cls(estimator.alphas_, estimator.scores_, estimator.alpha_, score_name)
+        bounds = vars(estimator).get("range_bounds_")
+        display = cls(estimator.alphas_, estimator.scores_, estimator.alpha_, score_name, bounds)
         return display.plot(ax=ax) if plot else display
 
     def plot(self, *, ax: Any = None) -> AlphaSearchDisplay:
-        """Draw the mean over the folds, their range, and the chosen alpha.
+        """Draw the mean over the folds, their range, the chosen alpha, and what no other can exceed.
 
         Parameters
         ----------
@@ -82,6 +88,9 @@ class AlphaSearchDisplay:
         x, scores = self.alphas[order], self.scores[:, order]
         ax.fill_between(x, scores.min(axis=0), scores.max(axis=0), alpha=0.15, label="range of the folds")
         ax.plot(x, scores.mean(axis=0), marker=".", label="mean of the folds")
+        if len(self.bounds):
+            edges = np.append(self.bounds[:, 0], self.bounds[-1, 1])
+            ax.stairs(self.bounds[:, 2], edges, baseline=None, color="C3", label="proved bound of the mean")
         ax.axvline(self.alpha, linestyle="--", color="0.5", label=f"chosen: {self.alpha:.3g}")
         ax.set_xscale("log")
         ax.set(xlabel="alpha", ylabel=self.score_name, title="Cross-validation")

@@ -41,7 +41,8 @@ def active_set_search(
     # Some more than the rank, for the w_j in exchange for which others leave.
     size, given = min(len(w), max_active + ACTIVE_SET_BATCH), (w.copy(), g.copy())
     empty = G.diagonal() <= 0
-    w[empty] = np.clip(0.0, lower, upper)[empty]
+    if empty.any():
+        w[empty] = np.clip(0.0, lower, upper)[empty]
     active = ((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & ~empty
     factor = np.zeros(size, np.int64), np.zeros((size, size))
     from_zero = not _append_all(G, terms, *factor, np.flatnonzero(active))
@@ -85,6 +86,7 @@ def one_sided_slopes(w: NDArray, g: NDArray, terms: NDArray) -> tuple[NDArray, N
     """
     absolute, square, lower, upper = terms
     smooth = g + square * w
-    right = np.where(w < upper, -smooth - np.where(w >= 0, absolute, -absolute), -np.inf)
-    left = np.where(w > lower, smooth + np.where(w > 0, absolute, -absolute), -np.inf)
+    # w + 0.0 and 0.0 - w turn -0.0 into 0.0, whose sign is positive
+    right = np.where(w < upper, -smooth - np.copysign(absolute, w + 0.0), -np.inf)
+    left = np.where(w > lower, smooth - np.copysign(absolute, 0.0 - w), -np.inf)
     return right, left

@@ -20,6 +20,8 @@ from riskmin.core.deadline import check_each
 from riskmin.solvers.coordinate.active_set import active_set_search
 
 NO_VALUES = np.empty(0)
+FREE = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
+"""The terms of a weight without penalty or bounds."""
 MAX_EPOCHS_PER_MODEL = 200
 """Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
 
@@ -132,8 +134,11 @@ class ColumnGram:
         if not has_intercept:
             return G
         # Products with the column of ones: X' D 1 beside the matrix, 1' D 1 in the corner.
-        border = source.pull_back(columns, self.curvature)
-        return np.block([[G, border[:, None]], [border[None, :], np.full((1, 1), self.curvature.sum())]])
+        bordered = np.empty((len(G) + 1, len(G) + 1))
+        bordered[:-1, :-1] = G
+        bordered[-1, :-1] = bordered[:-1, -1] = source.pull_back(columns, self.curvature)
+        bordered[-1, -1] = self.curvature.sum()
+        return bordered
 
 
 def reusable(gram: ColumnGram | None, model: Model) -> ColumnGram:
@@ -178,9 +183,8 @@ def solve_by_gram(source: ColumnProducts, gram: ColumnGram, model: Model, work: 
     g, w, terms = model.grad.copy(), model.w.copy(), model.terms
     if model.has_intercept:
         # The intercept is one more column, without penalty or bounds.
-        unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
-        g, w = np.append(g, model.slope.sum()), np.append(w, 0.0)
-        terms = np.ascontiguousarray(np.hstack([terms, unbound]))
+        g, w = np.concatenate([g, [model.slope.sum()]]), np.concatenate([w, [0.0]])
+        terms = np.concatenate([terms, FREE], axis=1)
     # An active set is not worth its time for a large model that is soon replaced.
     entries_per_product = source.n_entries / len(w) ** 2
     worthwhile = model.constant_curvature or entries_per_product >= 1

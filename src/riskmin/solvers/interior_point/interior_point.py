@@ -121,7 +121,7 @@ class InteriorPoint(Solver):
         if min(p, len(obj.risk.rows.y)) > self.max_size:
             return f"InteriorPoint factorizes a matrix of {p} columns: raise max_size, or use Auto"
         loss = obj.risk.loss
-        if loss.interval_conjugate(np.ones(1)) is None and not bounded_curvature(loss):
+        if not loss.quadratic_conjugate and not bounded_curvature(loss):
             return f"InteriorPoint needs a quadratic conjugate or a Hessian, not {loss!r}: use Bundle"
         return None
 
@@ -131,7 +131,7 @@ class InteriorPoint(Solver):
         w = obj.reg.prox(np.array(w0, dtype=np.float64), 0.0)
         if obj.risk.multi_output:
             return self._of_several_outputs(obj, w)
-        quadratic = obj.risk.loss.interval_conjugate(np.ones(1)) is not None
+        quadratic = obj.risk.loss.quadratic_conjugate
         return self._quadratic_program(obj, w) if quadratic else self._by_models(obj, w)
 
     # ------------------------------------------------------------ losses with a quadratic conjugate

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from helpers import LIST_LOSSES, MANY_LOSSES, Problem, problem, risk_of
-from riskmin.core import Cut, Iterate, SolverFailed, UnsupportedProblem
+from riskmin.core import Cut, Iterate, Solver, SolverFailed, UnsupportedProblem
 from solver_cases import regularizers
 
 
@@ -58,7 +58,7 @@ class Silent:
 @pytest.mark.parametrize("first", [Stuck(), Stuck(3), Refuses(), Breaks(1, np.linalg.LinAlgError)], ids=repr)
 def test_the_next_solver_continues_after_a_stall(first):
     data = Problem(lam=1e-3, n=80, p=3, intercept=True)
-    data.check(rm.minimize(data.objective(), rm.Fallback((first, rm.Bundle()), 1e-6), tol=1e-6))
+    data.check(rm.minimize(data.objective(), rm.Portfolio((first, rm.Bundle()), 1e-6), tol=1e-6))
 
 
 def test_the_best_point_and_bound_are_passed_on():
@@ -70,14 +70,14 @@ def test_the_best_point_and_bound_are_passed_on():
             start_values.append(obj.value(w0))
             yield from Stuck(1).iterates(obj, w0)
 
-    solver = rm.Fallback((rm.Lbfgs(), RecordsStart(), Stuck(2)), 1e-14)
+    solver = rm.Portfolio((rm.Lbfgs(), RecordsStart(), Stuck(2)), 1e-14)
     result = rm.minimize(objective(rm.Logistic()), solver, tol=0.0, atol=0.0, max_iter=200)
     assert start_values[0] == pytest.approx(result.value, rel=1e-9)
     assert result.value - result.lower <= 1e-9 * result.value
 
 
 def test_a_run_ends_when_no_solver_makes_progress():
-    result = rm.minimize(objective(), rm.Fallback((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
+    result = rm.minimize(objective(), rm.Portfolio((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter == 5
 
@@ -93,7 +93,7 @@ class Creeps:
 
 
 def test_a_run_ends_when_more_and_more_work_gains_nearly_nothing():
-    result = rm.minimize(objective(), rm.Fallback((Creeps(), Creeps()), 1e-6, trial=10), tol=1e-6)
+    result = rm.minimize(objective(), rm.Portfolio((Creeps(), Creeps()), 1e-6, trial=10), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter < 100
 
@@ -108,19 +108,19 @@ def test_a_run_goes_on_while_the_value_decreases_without_a_bound():
                 w = w - 0.05 * (gradient + obj.lam * w)
 
     obj = objective(rm.Logistic(), lam=0.1)
-    result = rm.minimize(obj, rm.Fallback((LateBounds(), Stuck()), 1e-3, trial=10))
+    result = rm.minimize(obj, rm.Portfolio((LateBounds(), Stuck()), 1e-3, trial=10))
     assert result.status == "converged"
 
 
 def test_several_solvers_are_reported_only_if_used():
     single = rm.minimize(objective(rm.Logistic()), rm.Auto())
     assert "then" not in single.solver
-    several = rm.minimize(objective(), rm.Fallback((Stuck(3), rm.Bundle()), 1e-3))
+    several = rm.minimize(objective(), rm.Portfolio((Stuck(3), rm.Bundle()), 1e-3))
     assert "Stuck for 3 steps, then Bundle for" in several.solver
 
 
 def test_a_resumed_run_continues_with_the_current_solver(tmp_path):
-    obj, solver = objective(rm.Absolute(), lam=1e-4), rm.Fallback((rm.Lbfgs(), rm.Bundle()), 1e-6)
+    obj, solver = objective(rm.Absolute(), lam=1e-4), rm.Portfolio((rm.Lbfgs(), rm.Bundle()), 1e-6)
     uninterrupted = rm.minimize(obj, solver, tol=1e-6)
     indices = [row["solver_index"] for row in uninterrupted.trace]
     assert set(indices) == {1.0, 2.0}
@@ -133,29 +133,92 @@ def test_a_resumed_run_continues_with_the_current_solver(tmp_path):
         assert resumed.value == pytest.approx(uninterrupted.value, rel=2e-6)
 
 
-def test_the_first_solver_of_a_switching_is_judged_there_and_the_second_by_its_own_work():
-    """Dual ascent makes 500 passes: more than the trial, at a slow rate."""
+# ---------------------------------------------------------------- a successor whose cost is known
+@dataclass(frozen=True)
+class Falls(Solver):
+    """A solver whose gap decreases by a factor in each pass, on any problem; its point is always w0."""
 
-    @dataclass(frozen=True)
-    class TwoStages:
-        def iterates(self, obj, w0):
-            value, _, _ = obj(w0)
-            for k in range(50):
-                cut = Cut(0.0 * w0, 0.001 * k * value)
-                yield Iterate(w0, value, cut, {"epochs": 10.0 * k, "solver": 1.0})
-            for k in range(50, 60):
-                yield Iterate(w0, value, Cut(0.0 * w0, 0.001 * k * value), {"solver": 2.0})
+    factor: float
+    rows: int = 1000
 
-    steps = rm.Fallback((TwoStages(), rm.Bundle()), 1e-6).iterates(objective(), np.zeros(3))
-    indices = [next(steps).info["solver_index"] for _ in range(61)]
-    assert indices == [1.0] * 60 + [2.0]
+    def iterates(self, obj, w0):
+        value, _, _ = obj(w0)
+        zero = np.zeros_like(w0)
+        for k in range(self.rows):
+            obj.count.calls += 1
+            # not a cut of the risk, which is not checked here
+            yield Iterate(w0, value, Cut(zero, value * (1 - 0.9 * self.factor**k)))
+
+
+@dataclass(frozen=True)
+class Needs(Solver):
+    """A bundle method that says how many passes it needs for a digit."""
+
+    passes: float
+
+    def iterates(self, obj, w0):
+        return rm.Bundle().iterates(obj, w0)
+
+    def passes_per_digit(self, obj):
+        return self.passes
+
+
+def turned(solver, max_iterates=200):
+    """The number of iterates before the second solver takes over; None if it does not."""
+    steps = islice(solver.iterates(objective(), np.zeros(3)), max_iterates)
+    return next((k for k, it in enumerate(steps) if it.info["solver_index"] == 2), None)
+
+
+def test_a_solver_is_compared_with_what_the_next_one_needs():
+    assert 2 <= turned(rm.Portfolio((Falls(0.999), Needs(8.0)))) <= 8
+    assert turned(rm.Portfolio((Falls(0.1), Needs(8.0))), 14) is None
+    # 10 passes per digit: worth a solver that needs one, but not one that needs 100
+    slow = Falls(10**-0.1)
+    assert turned(rm.Portfolio((slow, Needs(1.0)), 1e-6)) is not None
+    assert turned(rm.Portfolio((slow, Needs(100.0)), 1e-6), 60) is None
+
+
+def test_a_first_solver_that_ends_is_followed_by_the_second():
+    assert turned(rm.Portfolio((Falls(0.1, rows=3), rm.Bundle()))) == 3
+    assert turned(rm.Portfolio((Falls(0.1, rows=0), rm.Bundle()))) == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "intercept"), [(rm.Hinge(), True), (rm.Hinge(), False), (rm.Absolute(), True)], ids=repr
+)
+def test_dual_ascent_stays_where_the_bound_rises_before_the_gap_falls(loss, intercept):
+    """With fewer rows than columns the gap is nearly J for many epochs, and then falls fast."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 200))
+    y = np.where(X[:, 0] + rng.standard_normal(60) > 0, 1.0, -1.0)
+    obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), rm.L2(), 1e-6)
+    result = rm.minimize(obj, rm.Portfolio((rm.DualCoordinateAscent(), rm.Newton()), 1e-6), tol=1e-6)
+    assert result.status == "converged"
+    assert {row["solver_index"] for row in result.trace} == {1.0}
+
+
+def test_a_resumed_run_goes_from_solver_to_solver_at_the_same_iterates():
+    """With a tiny lam, dual ascent needs many epochs."""
+    obj = Problem(lam=1e-5, n=120, p=5).objective()
+    solver = rm.Portfolio((rm.DualCoordinateAscent(), rm.Newton()), 1e-6)
+    steps = list(islice(solver.iterates(obj, np.zeros(5)), 12))
+    turn = next(k for k, it in enumerate(steps) if it.info["solver_index"] == 2)
+    assert 1 < turn < 10
+    for k in (1, turn - 1, turn, turn + 1):
+        state = {name: np.atleast_1d(np.array(a)) for name, a in steps[k].state().items()}
+        resumed = list(islice(solver.resume(obj, state), len(steps) - k - 1))
+        for one, other in zip(steps[k + 1 :], resumed, strict=True):
+            assert one.info["solver_index"] == other.info["solver_index"]
+            assert one.value == pytest.approx(other.value, rel=1e-9)
+            # the best cut of before is not taken from the state
+            assert obj.lower(other.cut) <= obj.lower(one.cut) * (1 + 1e-6) + 1e-9
 
 
 # ---------------------------------------------------------------- failures
 @pytest.mark.parametrize("steps", [0, 2])
 def test_the_next_solver_continues_after_an_exception(steps):
     with pytest.warns(SolverFailed, match="Breaks failed") as caught:
-        result = rm.minimize(Problem().objective(), rm.Fallback((Breaks(steps), rm.Bundle())))
+        result = rm.minimize(Problem().objective(), rm.Portfolio((Breaks(steps), rm.Bundle())))
     assert result.status == "converged"
     assert "Breaks failed (IndexError: index 7 is out of bounds)" in result.solver
     assert isinstance(caught[0].message.__cause__, IndexError)
@@ -164,8 +227,8 @@ def test_the_next_solver_continues_after_an_exception(steps):
 @pytest.mark.parametrize(
     ("solver", "error"),
     [
-        *((rm.Fallback((Breaks(2, error), rm.Bundle())), error) for error in (MemoryError, OSError)),
-        (rm.Fallback((Breaks(2), rm.Bundle())), SolverFailed),  # where warnings are errors
+        *((rm.Portfolio((Breaks(2, error), rm.Bundle())), error) for error in (MemoryError, OSError)),
+        (rm.Portfolio((Breaks(2), rm.Bundle())), SolverFailed),  # where warnings are errors
         (Breaks(2), IndexError),
     ],
     ids=repr,
@@ -181,8 +244,8 @@ def test_errors_of_the_system_and_of_a_solver_alone_end_the_run(solver, error):
     [
         (Silent(), rm.L2()),
         (Silent(), rm.Entropy()),
-        (rm.Fallback((Silent(),)), rm.L1()),
-        (rm.Fallback((Silent(),)), rm.GroupLasso([0, 0, 1, 1])),
+        (rm.Portfolio((Silent(),)), rm.L1()),
+        (rm.Portfolio((Silent(),)), rm.GroupLasso([0, 0, 1, 1])),
     ],
 )
 def test_a_run_without_an_iterate_has_its_start(solver, reg):

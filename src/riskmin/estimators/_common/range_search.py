@@ -1,0 +1,164 @@
+r"""The best alpha of a range by the scores of held-out rows, which are bounded for every alpha in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.certificates.alpha_range import HeldOutRows, RangeSearch
+from riskmin.certificates.curvature import SingularHessian
+from riskmin.certificates.region import RowProblem
+from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_module
+from riskmin.driver.loop import minimize
+from riskmin.estimators._common.cv_search import LabeledRows, fold_problem
+from riskmin.losses import get_loss
+
+MAX_VALUES = 2000
+"""The most values of alpha that are computed."""
+NEAR_TOL = 1e-4
+"""The gap of a run of a solver, relative to J, from which Newton steps go on."""
+
+
+class RangeResult(NamedTuple):
+    """The best alpha of a range, and what is proved about the others."""
+
+    alpha: float
+    best_score: float
+    score_bound: float
+    alphas: NDArray
+    scores: NDArray
+    """One row per fold, one column per alpha."""
+    bounds: NDArray
+    """(alpha from, alpha to, bound of the mean score) of each piece of the range."""
+
+
+def _squared(z: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
+    return (z - y) ** 2, 2 * (z - y)
+
+
+def _absolute(z: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
+    return np.abs(z - y), np.sign(z - y)
+
+
+def _log_loss(z: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
+    return np.logaddexp(0.0, -y * z), -y * scipy_module("special").expit(-y * z)
+
+
+def _deviance(z: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
+    mean = np.exp(z)
+    return 2 * (mean - y * z + scipy_module("special").xlogy(y, y) - y), 2 * (mean - y)
+
+
+SCORES: dict[str, Callable[[NDArray, NDArray], tuple[NDArray, NDArray]] | None] = {
+    "accuracy": None,
+    "neg_log_loss": _log_loss,
+    "r2": _squared,
+    "neg_mean_squared_error": _squared,
+    "neg_mean_absolute_error": _absolute,
+    "neg_mean_poisson_deviance": _deviance,
+}
+"""Scores of a sum over the rows, by the names of scikit-learn: the loss of a score, or None for errors."""
+_OF_LOSS = {
+    "logistic": ("accuracy", "neg_log_loss"),
+    "squared": ("r2", "neg_mean_squared_error", "neg_mean_absolute_error"),
+    "poisson": ("neg_mean_poisson_deviance",),
+}
+"""Which of them bounds are known for; the first is the default."""
+
+
+def search_range(
+    template: Any,
+    data: LabeledRows,
+    alpha_range: Any,
+    eps: float,
+    scoring: Any,
+    splits: Iterable[tuple[Any, Any]],
+    progress: Callable[[int, float, float], None] | None = None,
+) -> RangeResult:
+    """Find an alpha of a range such that no other has a mean score that is better by more than eps."""
+    lo, hi = _range(alpha_range)
+    scoring = _scoring(template, scoring, eps)
+    problems = []
+    for train, test in splits:
+        problems.append(_held_out(template, data.subset(train), data.subset(test), scoring))
+    folds = [fold for fold, _ in problems]
+
+    def fit(k: int, alpha: float) -> tuple[NDArray, float]:
+        obj = replace(problems[k][1], lam=alpha)
+        found = minimize(obj, tol=NEAR_TOL, max_iter=int(template.max_iter))
+        return np.asarray(found.w), float(0.0 if found.intercept is None else found.intercept)
+
+    search = RangeSearch(folds, fit, float(eps), MAX_VALUES, progress)
+    try:
+        search.run(lo, hi)
+    except SingularHessian as error:
+        raise ValueError(f"{error} (alpha_range needs exact optima: raise its lower end)") from None
+    alphas = np.array(sorted(search.scores, reverse=True))
+    scores = np.array([search.scores[alpha] for alpha in alphas.tolist()]).T
+    pieces = [
+        np.column_stack([ends[:-1], ends[1:], bounds]) for _, (ends, bounds) in sorted(search.pieces.items())
+    ]
+    return RangeResult(*search.best, search.bound, alphas, scores, np.vstack(pieces))
+
+
+def _range(alpha_range: Any) -> tuple[float, float]:
+    """The ends of the range; raise if they are none."""
+    ends = np.ravel(np.asarray(alpha_range, dtype=np.float64))
+    if ends.shape != (2,) or not (np.isfinite(ends).all() and 0 < ends[0] < ends[1]):
+        raise ValueError(f"alpha_range={alpha_range!r}: give its ends, 0 < low < high")
+    return float(ends[0]), float(ends[1])
+
+
+def _scoring(template: Any, scoring: Any, eps: float) -> str:
+    """The name of the score; raise for one without bounds."""
+    names = _OF_LOSS.get(template.loss, ()) if isinstance(template.loss, str) else ()
+    if not names or get_loss(template.loss).multi_output:
+        raise ValueError(
+            f"alpha_range is for the losses {', '.join(_OF_LOSS)}, whose optima are known between the values "
+            f"of alpha that are computed, not for {template.loss!r}: give alphas"
+        )
+    scoring = names[0] if scoring is None else scoring
+    if scoring not in names:
+        raise ValueError(
+            f"alpha_range has bounds of {', '.join(names)} for {template.loss!r}, not of {scoring!r}: choose "
+            "one of these, or give alphas"
+        )
+    if not (isinstance(eps, (int, float)) and eps >= 0 and math.isfinite(eps)):
+        raise ValueError(f"eps={eps!r}, but alpha_range needs a finite number >= 0")
+    if eps == 0 and SCORES[scoring] is not None:
+        raise ValueError(
+            f"eps=0 is for scores that count errors, not for {scoring}: give eps > 0, such as 1e-3"
+        )
+    return str(scoring)
+
+
+def _held_out(template: Any, train: LabeledRows, test: LabeledRows, scoring: str) -> tuple[HeldOutRows, Any]:
+    """A fold: its problem for alpha = 1, its held-out rows, and its objective."""
+    made = fold_problem(template, train)
+    rows, objective = made.rows, made.objective
+    if rows.loss.multi_output or np.ndim(rows.labels) > 1:
+        raise ValueError("alpha_range takes two classes, or one column of y: give alphas")
+    n = train.X.shape[0]
+    c = np.full(n, 1 / n) if rows.weight is None else rows.weight / rows.weight.sum()
+    intercept = bool(template.fit_intercept)
+    one = RowProblem.of(train.X, np.asarray(rows.labels, float), c, rows.loss, objective.reg, 1.0, intercept)
+    if one.kinked.any():
+        raise ValueError(
+            f"alpha_range needs a smooth penalty, 'l2', not {template.regularizer!r}: give alphas"
+        )
+    weight = np.ones(len(test.y)) if test.weight is None else test.weight
+    weight, y = weight / weight.sum(), np.asarray(test.y)
+    if rows.classes is not None:
+        y = np.where(y == rows.classes[1], 1.0, -1.0)
+    y, best = y.astype(np.float64), 1.0 if scoring in ("accuracy", "r2") else 0.0
+    if scoring == "r2":
+        total = float(weight @ (y - weight @ y) ** 2)
+        if not total > 0:
+            raise ValueError("the held-out rows of a fold have equal labels, so that they have no R^2")
+        weight = weight / total
+    return HeldOutRows(one, test.X, y, weight, best, SCORES[scoring]), objective
