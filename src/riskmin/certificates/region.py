@@ -350,7 +350,7 @@ class _NewtonPath:
         n, p = self.rows.X.shape
         u = problem.slopes(self.rows.times(self.theta))
         scores = sum_rounding(p) * sizes.times(np.abs(self.theta))
-        labels = 1 + np.abs(problem.y)
+        labels = 1 + np.abs(problem.y).reshape(n, -1).sum(axis=1)  # and their offsets, if there are any
         c = problem.c
         slopes = EPSILON * (c * np.abs(u) + 4 * self.h * labels) + self.h * scores
         of_rows = sizes.adjoint(slopes + sum_rounding(n) * c * np.abs(u))

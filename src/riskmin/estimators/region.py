@@ -16,10 +16,11 @@ from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import fitted_regularizer
 from riskmin.estimators._common.input import validate_rows
-from riskmin.estimators._common.training_rows import training_rows
+from riskmin.estimators._common.training_rows import offset_of_used, training_rows
 from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import coefficient_covariance
+from riskmin.losses.offset import with_offset
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 
@@ -63,6 +64,7 @@ class OptimumRegion:
     rows: Any
     at: RiskArguments
     counts: NDArray
+    offset: NDArray | float = 0.0
 
     def coef_interval(self) -> NDArray:
         """Return the ends of the interval of each weight, of shape (p, 2)."""
@@ -105,7 +107,7 @@ class OptimumRegion:
     def _multipliers(self) -> tuple[NDArray, NDArray]:
         """The ends of the multipliers of the rows: slopes of the loss, which increase with the scores."""
         loss, (_, y, c) = self.model._fitted_loss(), self.at
-        ends = self.region.scores(self.rows)
+        ends = [z + self.offset for z in self.region.scores(self.rows)]
         with np.errstate(over="ignore"):
             lower, upper = (np.asarray(loss.value_grad(z, y, np.ones(len(c)))[1]) for z in ends)
         return lower, upper
@@ -135,11 +137,13 @@ class OptimumRegion:
 
     @property
     def standard_errors(self) -> float:
-        found = coefficient_covariance(self.model, self.rows, self.at, self.counts, sandwich=False)
+        found = coefficient_covariance(self.model, self.rows, self.at, self.counts, sandwich=None)
         return float(np.max(self.distances / np.sqrt(np.diag(found.matrix))))
 
 
-def optimum_region(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> OptimumRegion:
+def optimum_region(
+    model: Any, X: Any, y: Any, *, sample_weight: Any = None, offset: Any = None
+) -> OptimumRegion:
     r"""A region that certainly holds the exact optimum of the problem that a linear model was fitted to.
 
     A fit ends near the optimum, within `tol`. The region says what is proved about the optimum itself:
@@ -161,8 +165,8 @@ def optimum_region(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> 
         A fitted model of one score per row; or a search, whose best model is taken.
     X, y
         The training data, as given to `fit`, in this process.
-    sample_weight : (n,) array, optional
-        As given to `fit`.
+    sample_weight, offset : (n,) array, optional
+        As given to `fit`. Intervals of scores are those without the offset.
 
     Returns
     -------
@@ -185,12 +189,15 @@ def optimum_region(model: Any, X: Any, y: Any, *, sample_weight: Any = None) -> 
             "optimum_region takes a linear model of one score per row: LinearClassifier of two classes, or "
             "LinearRegressor of one column"
         )
-    rows, at, counts = training_rows(model, X, y, sample_weight)
-    return region_of_rows(model, rows, at, counts)
+    rows, at, counts = training_rows(model, X, y, sample_weight, offset)
+    return region_of_rows(model, rows, at, counts, offset_of_used(offset, sample_weight, X))
 
 
-def region_of_rows(model: Any, rows: Any, at: RiskArguments, counts: NDArray) -> OptimumRegion:
-    """The region of a model with the rows, labels and weights that it was fitted to."""
+def region_of_rows(
+    model: Any, rows: Any, at: RiskArguments, counts: NDArray, offset: NDArray | None = None
+) -> OptimumRegion:
+    """The region of a model with the rows, labels and weights that it was fitted to, and their offset."""
+    shift = 0.0 if offset is None else offset
     loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
     b = model._risk_intercept() if model.fit_intercept else 0.0
     if not loss.separable:
@@ -198,20 +205,28 @@ def region_of_rows(model: Any, rows: Any, at: RiskArguments, counts: NDArray) ->
     reg, lam, intercept = fitted_regularizer(model), float(model.alpha), bool(model.fit_intercept)
     if np.isfinite(loss.self_concordance):
         try:
-            problem = RowProblem.of(rows, at.labels, at.weights, loss, reg, lam, intercept)
-            return OptimumRegion(model, ellipsoid(problem, w, b), rows, at, counts)
+            of_rows, y = (loss, at.labels) if offset is None else with_offset(loss, at.labels, offset)
+            problem = RowProblem.of(rows, y, at.weights, of_rows, reg, lam, intercept)
+            return OptimumRegion(model, ellipsoid(problem, w, b), rows, at, counts, shift)
         except SingularHessian:
             if not lam:
                 raise
-    return OptimumRegion(model, ball_of_multipliers(*gap_point(model, rows, at)), rows, at, counts)
+    ball = ball_of_multipliers(*gap_point(model, rows, at, offset))
+    return OptimumRegion(model, ball, rows, at, counts, shift)
 
 
-def gap_point(model: Any, rows: Any, at: RiskArguments) -> tuple[Objective, Any, NDArray, float, NDArray]:
+def gap_point(
+    model: Any, rows: Any, at: RiskArguments, offset: NDArray | None = None
+) -> tuple[Objective, Any, NDArray, float, NDArray]:
     """The objective of a model, its rows, its weights and intercept, and multipliers that prove its gap."""
     loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
     intercept, reg = bool(model.fit_intercept), fitted_regularizer(model)
-    risk = linear_risk(rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept)
+    risk = linear_risk(
+        rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept, offset=offset
+    )
     obj = Objective(risk, reg, float(model.alpha))
     value = float(loss.value_grad(*at)[0]) + obj.lam * float(reg.value(w))
-    u, _ = best_multipliers(obj, w, at.scores, value - float(model.gap_))
+    u, _ = best_multipliers(
+        obj, w, at.scores - (0.0 if offset is None else offset), value - float(model.gap_)
+    )
     return obj, rows, w, model._risk_intercept() if intercept else 0.0, u
