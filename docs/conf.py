@@ -76,7 +76,9 @@ sphinx_gallery_conf = {
 }
 
 html_math_renderer = "mathml"
-html_sidebars = {page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog", "pages")}
+html_sidebars = {
+    page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog", "pages")
+}
 html_theme = "pydata_sphinx_theme"
 html_title = "riskmin"
 html_static_path = ["theme"]
