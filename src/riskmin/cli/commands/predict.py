@@ -27,7 +27,7 @@ from riskmin.cli.inputs import (
     target_option,
     trust_option,
 )
-from riskmin.cli.loading import load_for_model
+from riskmin.cli.loading import load_for_model, load_saved
 from riskmin.cli.output import print_pairs
 from riskmin.cli.prediction_table import NamedColumn, csv_lines, id_columns, prediction_columns
 from riskmin.cli.tables import weight_option
@@ -89,7 +89,6 @@ def predict(
     novel row and 1 a normal one. For rankings the prediction is a score: within a query, higher scores rank
     first. For taggers the output is the input file with one more column.
     """
-    from riskmin.estimators import load_model
     from riskmin.report import write_text
 
     as_csv = as_csv or bool(ids)
@@ -101,7 +100,7 @@ def predict(
         check_writable(output)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
     check_not_swapped(model, data)
-    fitted = load_model(model, trust)
+    fitted = load_saved(model, trust)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
         raise ValueError(
             f"{model} has no probabilities: fit with --loss logistic, or calibrate the scores in Python by "
@@ -198,14 +197,14 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Compute the metrics of a model on labeled DATA."""
-    from riskmin.estimators import import_sklearn, load_model
+    from riskmin.estimators import import_sklearn
     from riskmin.report.evaluation_page import write_evaluation
 
     import_sklearn()  # for metrics
     check_writable(report)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--report": report})
     check_not_swapped(model, data)
-    fitted = load_model(model, trust)
+    fitted = load_saved(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
     table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, weight=weight)
     with suppress_warnings():
