@@ -18,6 +18,7 @@ LABELS = np.where(SCORES + 2 * RNG.logistic(size=N) > 0, "yes", "no")
 TARGETS = {
     "logistic": LABELS,
     "hinge": LABELS,
+    "squared_hinge": LABELS,
     "squared": SCORES + RNG.standard_normal(N),
     "huber": SCORES + RNG.standard_normal(N),
     "poisson": RNG.poisson(np.exp(SCORES / 3)).astype(float),
@@ -63,6 +64,7 @@ def exact_scores(model, X, y, weight=None, groups=None):
         ("poisson", {"alpha": 1e-5, "standardize": True}),
         ("hinge", {"alpha": 0.1, "tol": 1e-6}),
         ("huber", {"tol": 1e-6}),
+        ("squared_hinge", {"alpha": 0.3, "tol": 0.1, "standardize": True}),
     ],
 )
 @pytest.mark.parametrize("given", ["rows", "weights", "groups"])

@@ -119,6 +119,21 @@ def test_sparse_rows_searches_and_constant_columns():
     np.testing.assert_allclose(optimum_region(search, X, y).coef_interval(), dense.coef_interval(), atol=1e-8)
 
 
+@pytest.mark.parametrize("loss", ["poisson", "logistic"])
+def test_an_offset_of_the_rows(loss):
+    offset = RNG.uniform(-1.0, 1.0, N)
+    model, _, X, y = made(loss, tol=1e-2)
+    tight = made(loss, tol=1e-11, atol=0.0)[0].fit(X, y, offset=offset)
+    model.fit(X, y, offset=offset)
+    region = optimum_region(model, X, y, offset=offset)
+    near = region.coef_interval().T * X.std(0)
+    np.testing.assert_allclose(near, np.tile(np.ravel(tight.coef_) * X.std(0), (2, 1)), atol=1e-5)
+    np.testing.assert_allclose(model.summary(X, y, offset=offset).proved[1:] * X.std(0)[:, None], near.T)
+    assert np.ptp(near, axis=0).max() < 1e-8
+    with pytest.raises(ValueError, match="offset of the fit"):
+        optimum_region(model, X, y)
+
+
 def test_the_standard_error_of_the_distance_is_that_of_the_summary():
     model, _, X, y = made("logistic", tol=1e-2)
     region = optimum_region(model.fit(X, y), X, y)

@@ -34,6 +34,9 @@ FIRST_VALUES = 9
 LEAST_WIDTH = 1e-9
 """Values of alpha closer than this, relatively, are not told apart."""
 
+ROUNDING = 1e-12
+"""Scores that differ by less, relatively, are equal up to rounding."""
+
 
 @dataclass(frozen=True)
 class HeldOutRows:
@@ -166,12 +169,12 @@ class RangeSearch:
     @property
     def bound(self) -> float:
         """The score that no alpha of the range exceeds."""
-        return max(
-            self.best[1], max((float(bounds.max()) for _, bounds in self.pieces.values()), default=-math.inf)
-        )
+        best = self.best[1]
+        bound = max((float(bounds.max()) for _, bounds in self.pieces.values()), default=best)
+        return bound if bound > best + ROUNDING * abs(best) else best
 
     def _goal(self, best: float) -> float:
-        return best + self.eps + 1e-12 * abs(best)
+        return best + self.eps + ROUNDING * abs(best)
 
     def _compute(self, alpha: float) -> None:
         near = min(self.points, key=lambda a: abs(math.log(a / alpha)), default=None)

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
+from riskmin.certificates.alpha_range import ROUNDING
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
 from riskmin.estimators._common.cv_search import LabeledRows, SearchResult, search_alphas, search_left_out
@@ -127,7 +128,7 @@ class _AlphaSearch:
         self.alpha_, self.best_score_, self.score_bound_ = result[:3]
         self.alphas_, self.scores_, self.range_bounds_ = result[3:]
         self.n_not_converged_ = 0
-        if self.score_bound_ > self.best_score_ + self.eps + 1e-12 * abs(self.best_score_):
+        if self.score_bound_ > self.best_score_ + self.eps + ROUNDING * abs(self.best_score_):
             warnings.warn(
                 f"{type(self).__name__} proves that no alpha of the range scores above "
                 f"{self.score_bound_:.6g}, but the best one found scores {self.best_score_:.6g}: raise eps",

@@ -17,7 +17,7 @@ from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import fitted_regularizer
 from riskmin.estimators._common.input import validate_rows
 from riskmin.estimators._common.training_rows import offset_of_used, training_rows
-from riskmin.estimators.gpu_rows import on_host
+from riskmin.estimators.gpu_rows import dense_weights
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import coefficient_covariance
 from riskmin.losses.offset import with_offset
@@ -131,7 +131,7 @@ class OptimumRegion:
     @property
     def distances(self) -> NDArray:
         intercept = [self.model._risk_intercept()] if self.model.fit_intercept else []
-        coef = np.concatenate([intercept, np.ravel(on_host(self.model.coef_))])
+        coef = np.concatenate([intercept, np.ravel(dense_weights(self.model))])
         lower, upper = self.intervals.T
         return np.asarray(np.maximum(coef - lower, upper - coef))
 
@@ -198,7 +198,7 @@ def region_of_rows(
 ) -> OptimumRegion:
     """The region of a model with the rows, labels and weights that it was fitted to, and their offset."""
     shift = 0.0 if offset is None else offset
-    loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
+    loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
     b = model._risk_intercept() if model.fit_intercept else 0.0
     if not loss.separable:
         raise ValueError(f"{model.loss} is no sum over rows: regions need such a loss")
@@ -219,7 +219,7 @@ def gap_point(
     model: Any, rows: Any, at: RiskArguments, offset: NDArray | None = None
 ) -> tuple[Objective, Any, NDArray, float, NDArray]:
     """The objective of a model, its rows, its weights and intercept, and multipliers that prove its gap."""
-    loss, w = model._fitted_loss(), np.ravel(on_host(model.coef_)).astype(np.float64)
+    loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
     intercept, reg = bool(model.fit_intercept), fitted_regularizer(model)
     risk = linear_risk(
         rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept, offset=offset

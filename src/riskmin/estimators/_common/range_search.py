@@ -146,7 +146,8 @@ def _held_out(template: Any, train: LabeledRows, test: LabeledRows, scoring: str
     n = train.X.shape[0]
     c = np.full(n, 1 / n) if rows.weight is None else rows.weight / rows.weight.sum()
     intercept = bool(template.fit_intercept)
-    one = RowProblem.of(train.X, np.asarray(rows.labels, float), c, rows.loss, objective.reg, 1.0, intercept)
+    y = np.asarray(rows.labels, dtype=np.float64)
+    one = RowProblem.of(train.X, y, c, rows.loss, objective.reg, 1.0, intercept=intercept)
     if one.kinked.any():
         raise ValueError(
             f"alpha_range needs a smooth penalty, 'l2', not {template.regularizer!r}: give alphas"
