@@ -80,7 +80,7 @@ class FittedProblem:
             b if model.fit_intercept else None,
             names,
         )
-        return prove(problem, self.multipliers().u, self.value, path)
+        return prove(problem, self.multipliers().u, float(model.gap_), path)
 
 
 def fitted_problem(model: Any, X: Any, y: Any, sample_weight: Any = None) -> FittedProblem:
