@@ -5,9 +5,9 @@
 
 `fits` draws a problem for each seed: a loss, a penalty (L2, L1, both, factors, standardized columns), columns
 of scales 1e-6 to 1e6, weights, an intercept, a tolerance. It proves the fit, writes proof and data to files,
-checks them with verify.py and with the verifier of docs/verify.html (if Node.js is there), and then alters the
-proof or the data at random. A proof is false if its bound exceeds J at any of the points that are tried, a tight
-fit among them. A stopped run resumes from the file. `sizes` measures CPU seconds and bytes.
+checks them with verify.py and, if Node.js is there, with docs/verify.html, and then alters the proof or the
+data at random. A proof is false if its bound exceeds J at any of the points that are tried, a tight fit among
+them. A stopped run resumes from the file. `sizes` measures CPU seconds and bytes.
 """
 
 from __future__ import annotations

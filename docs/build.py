@@ -50,6 +50,7 @@ MENUS = {
         "tagging",
         "large-data",
         "gpu",
+        "proofs",
         "extend",
     ],
     "coming-from/index.md": [
@@ -86,7 +87,7 @@ MENUS = {
         "constraints",
         "owners",
     ],
-    "theory.md": ["problem", "certificate", "reliability", "papers"],
+    "theory.md": ["problem", "certificate", "proofs", "reliability", "papers"],
     "performance.md": ["benchmarks"],
     "development.md": ["architecture", "glossary", "adr/README", "contributing", "releasing"],
 }

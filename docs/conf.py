@@ -77,6 +77,7 @@ sphinx_gallery_conf = {
 html_math_renderer = "mathml"
 html_sidebars = {page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog")}
 html_theme = "pydata_sphinx_theme"
+html_extra_path = [str(ROOT / "docs" / "verify.html"), str(ROOT / "src" / "riskmin" / "verify.py")]
 html_title = "riskmin"
 html_static_path = ["theme"]
 html_css_files = ["site.css"]

@@ -26,7 +26,6 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from operator import index
 from typing import Any
 
 FORMAT, number = "riskmin proof 1", Fraction.from_float
@@ -159,12 +158,12 @@ class Proof:
     """
 
     def __init__(self, proof: Any) -> None:
-        data, loss, p = proof["data"], proof["loss"], index(proof["data"]["columns"])
+        data, loss, p = proof["data"], proof["loss"], exact(proof["data"]["columns"], 0)
         self.kind, n_classes = LOSSES[loss["name"]][0], len(set(data["classes"] or ()))
         self.labels, self.k = range(n_classes), n_classes if self.kind == "classes" else 1
         suitable = {"margin": n_classes == 2, "classes": self.k > 1}.get(self.kind, n_classes == 0)
         self.loss = Loss(loss["name"], {name: number(v) for name, v in loss.items() if name != "name"})
-        self.x_bits, w_bits, self.s_bits, self.u_bits = map(index, proof["bits"])
+        self.x_bits, w_bits, self.s_bits, self.u_bits = (exact(v, 0) for v in proof["bits"])
         W, self.b = [listed(w, p) for w in proof["coef"]], listed(proof["intercept"] or 0, self.k)
         penalties = [[number(proof["alpha"]) * v for v in listed(proof[name], p)] for name in ("l1", "l2")]
         if not suitable or min(map(min, penalties)) < 0 or len(W) != self.k or proof["format"] != FORMAT:
@@ -182,7 +181,7 @@ class Proof:
             raise ValueError("a weight is negative, or a label is none of the classes")
         products = (sum(v * w[j] for j, v in zip(columns, x, strict=True)) for w in self.W)
         z = [Fraction(v, self.z_unit) + b for v, b in zip(products, self.b, strict=True)]
-        integers = [index(v) for v in given] if self.kind == "classes" else [index(given)]
+        integers = [exact(v, 0) for v in (given if self.kind == "classes" else [given])]
         u: Any = [Fraction(v << self.s_bits, s << self.u_bits) if v else Fraction(0) for v in integers]
         if self.kind == "classes":
             y = int(label)
