@@ -164,7 +164,8 @@ class Proof:
         suitable = {"margin": n_classes == 2, "classes": self.k > 1}.get(self.kind, n_classes == 0)
         self.loss = Loss(loss["name"], {name: number(v) for name, v in loss.items() if name != "name"})
         self.x_bits, w_bits, self.s_bits, self.u_bits = (exact(v, 0) for v in proof["bits"])
-        W, self.b = [listed(w, p) for w in proof["coef"]], listed(proof["intercept"] or 0, self.k)
+        W, b = [listed(w, p) for w in proof["coef"]], proof["intercept"]
+        self.b = listed(0 if b is None else b, self.k)
         penalties = [[number(proof["alpha"]) * v for v in listed(proof[name], p)] for name in ("l1", "l2")]
         if not suitable or min(map(min, penalties)) < 0 or len(W) != self.k or proof["format"] != FORMAT:
             raise ValueError("the format, the classes, the penalty or the weights are not those of the loss")

@@ -270,6 +270,7 @@ LIES = [
     ("classes of a regression", lambda r: r["data"].__setitem__("classes", [0, 1])),
     ("a row without multiplier", lambda r: r["multipliers"].pop()),
     ("a fraction as text", lambda r: r["coef"][0].__setitem__(0, "1/3")),
+    ("an intercept without numbers", lambda r: r.__setitem__("intercept", [])),
     ("another format", lambda r: r.__setitem__("format", "riskmin proof 2")),
 ]
 
