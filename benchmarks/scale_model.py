@@ -100,7 +100,7 @@ def measured():
     n = 1_000_000
     rounds = dict(engines.on_mpi(1, 200))
     two, eight = (next(engines.on_dask(1, 200, workers, [True]))[1][0] for workers in (2, 8))
-    pair, octet = (next(engines.on_spark(1, 200, tasks))[1][0] for tasks in (2, 8))
+    pair, octet = (times[0] for _, times in engines.on_spark(1, 200, (2, 8)))
     lbfgs, bundle = rounds_of("logistic", rm.Lbfgs()), rounds_of("hinge", rm.Bundle())
     return {
         "dense": pass_over(dense(20_000, 1000, np.float32)),
