@@ -1,11 +1,12 @@
 """The way of small fits: modules, functions and Python calls of riskmin, and CPU milliseconds.
 
-    python -m benchmarks.calls [CHECKOUT ...] [--rounds 4]
+    python -m benchmarks.calls [CHECKOUT ...] [--rounds 15]
 
-Each checkout (`git worktree add`; by default this one) fits the estimators to the same rows in a new process
-per round, in turn, on one thread, with compiled code in its own cache. The first three fits load code; then a
-hundred are timed, of which the median counts, and the smallest of the rounds. One more fit is traced: its
-calls are those of functions of riskmin in Python.
+Each checkout (`git worktree add`; by default this one) fits the estimators to the same rows in a process of
+its own, on one thread. The processes take turns, so that all of them see the same load: in each round each
+makes 20 fits after the other, of which the median counts. The table has the least median of the rounds, and
+the median of the ratios within the rounds. One more fit is traced: its calls are those of functions of
+riskmin in Python.
 """
 
 from __future__ import annotations
@@ -59,45 +60,56 @@ def way(model, X, y):
     sys.setprofile(None)
     return len(modules), len(functions), calls
 
-found = {}
-for name, (model, X, y) in fits.items():
+for name in map(str.strip, sys.stdin):
+    model, X, y = fits[name]
     times = []
-    for _ in range(103 if len(X) < 1000 else 9):
+    for _ in range(20 if len(X) < 1000 else 1):
         start = time.process_time()
         model.fit(X, y)
         times.append(time.process_time() - start)
-    found[name] = *way(model, X, y), 1e3 * statistics.median(times[3:])
-print(json.dumps(found))
+    print(json.dumps([*way(model, X, y), 1e3 * statistics.median(times)]), flush=True)
 """
+FIT_NAMES = (
+    "hinge", "logistic", "squared", "quantile", "lasso", "elastic net", "logistic, L1", "3 classes",
+    "hinge, 20 000 x 60, raw units",
+)  # fmt: skip
 
 
-def run(checkout: Path) -> dict[str, list[float]]:
-    """Modules, functions, calls and milliseconds of each fit, in a new process."""
+def started(checkout: Path) -> subprocess.Popen[str]:
+    """A process that makes the fits whose names it reads."""
     environment = os.environ | {
         "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
+    pipe = subprocess.PIPE
     command = [sys.executable, "-c", FITS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+
+
+def measured(process: subprocess.Popen[str], name: str) -> list[float]:
+    """Modules, functions, calls and milliseconds of a fit in the process."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(name + "\n")
+    return json.loads(process.stdout.readline())
 
 
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("checkouts", type=Path, nargs="*", default=[Path(__file__).parents[1]])
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
-    rounds = [[run(checkout) for checkout in args.checkouts] for _ in range(args.rounds)]
+    processes = [started(checkout) for checkout in args.checkouts]
     columns = "modules | functions | calls | CPU, ms"
-    print_head("fit, 300 x 10" + f" | {columns}" * len(args.checkouts) + " | last / first")
-    for fit in rounds[0][0]:
-        ways = [each[fit][:3] for each in rounds[0]]
-        times = [min(each[k][fit][3] for each in rounds) for k in range(len(args.checkouts))]
+    print_head("fit, 300 x 10" + f" | {columns}" * len(processes) + " | last / first")
+    for name in FIT_NAMES:
+        # the first round loads code
+        rounds = [[measured(process, name) for process in processes] for _ in range(args.rounds + 1)][1:]
         cells = [
-            " | ".join([*(f"{n:.0f}" for n in way), f"{ms:.2f}"]) for way, ms in zip(ways, times, strict=True)
+            " | ".join([*map(str, way[:3]), f"{min(each[k][3] for each in rounds):.2f}"])
+            for k, way in enumerate(rounds[-1])
         ]
-        # the median of the ratios within the rounds: both processes ran under the same load
-        ratio = statistics.median(each[-1][fit][3] / each[0][fit][3] for each in rounds)
-        print(f"| {fit} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
+        ratio = statistics.median(each[-1][3] / each[0][3] for each in rounds)
+        print(f"| {name} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -109,15 +109,16 @@ def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
             executor.close()
 
 
-def on_spark(floats, rounds, workers=WORKERS):
-    """Two worker processes of Spark, with as many cores as there are tasks for each."""
+def on_spark(floats, rounds, numbers=(WORKERS,)):
+    """Two worker processes of Spark, with cores for each of these numbers of tasks."""
     from benchmarks import spark
 
-    session = spark.session(2, workers // 2)
+    session = spark.session(2, max(numbers) // 2)
     try:
-        executor = rm.SparkExecutor(session, n_workers=workers, patience=300)
-        yield "`SparkExecutor()`", latencies(executor.place(shards(workers)), floats, rounds)
-        executor.close()
+        for n_tasks in numbers:
+            executor = rm.SparkExecutor(session, n_workers=n_tasks, patience=300)
+            yield "`SparkExecutor()`", latencies(executor.place(shards(n_tasks)), floats, rounds)
+            executor.close()
     finally:
         session.stop()
 

@@ -27,6 +27,8 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/RESULTS.md": "benchmarks.md",
 }
+# Files that pages link to, and that the site has at its root.
+DOWNLOADS = {"docs/verify.html": "verify.html", "src/riskmin/verify.py": "verify.py"}
 # The menu of a page: the pages below it.
 MENUS = {
     "index.md": [
@@ -56,6 +58,7 @@ MENUS = {
         "large-data",
         "spark",
         "gpu",
+        "proofs",
         "extend",
     ],
     "coming-from/index.md": [
@@ -65,6 +68,11 @@ MENUS = {
         "statsmodels",
         "crfsuite",
         "lightgbm",
+        "glmnet",
+        "gblinear",
+        "h2o",
+        "spark",
+        "fairlearn",
         "vw",
         "cvxpy",
     ],
@@ -85,6 +93,7 @@ MENUS = {
         "add-a-loss",
         "plots",
         "formats",
+        "mlflow",
         "executors",
         "clusters",
         "mpi",
@@ -93,7 +102,7 @@ MENUS = {
         "fairness",
         "owners",
     ],
-    "theory.md": ["problem", "certificate", "optimum", "reliability", "papers"],
+    "theory.md": ["problem", "certificate", "optimum", "proofs", "reliability", "papers"],
     "performance.md": ["benchmarks"],
     "development.md": ["architecture", "glossary", "adr/README", "contributing", "releasing"],
 }
@@ -114,9 +123,12 @@ def link_in_site(link: str, page: Path) -> str | None:
         return link
     target = os.path.normpath(page.parent / address).replace(os.sep, "/")
     here = Path(ELSEWHERE.get(page.as_posix(), page.as_posix().removeprefix("docs/")))
-    if target not in ELSEWHERE and not target.startswith("docs/"):
+    if target == "README.md":
+        target = "docs/index.md"
+    named = ELSEWHERE | DOWNLOADS
+    if target not in named and not target.startswith("docs/"):
         return None
-    there = ELSEWHERE.get(target, target.removeprefix("docs/"))
+    there = named.get(target, target.removeprefix("docs/"))
     return os.path.relpath(there, here.parent).replace(os.sep, "/") + hash_mark + anchor
 
 
@@ -161,6 +173,8 @@ def stage(source: Path) -> None:
     for folder in ("img", "theme", "templates", "papers"):
         pages = shutil.ignore_patterns("*.md")  # they were written above
         shutil.copytree(ROOT / "docs" / folder, source / folder, ignore=pages, dirs_exist_ok=True)
+    for name, there in DOWNLOADS.items():
+        shutil.copy(ROOT / name, source / there)
     write(source / "conf.py", (ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
 
 

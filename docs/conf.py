@@ -80,6 +80,7 @@ html_sidebars = {
     page: [] for page in ("index", "install", "quickstart", "command", "faq", "changelog", "pages")
 }
 html_theme = "pydata_sphinx_theme"
+html_extra_path = ["verify.html", "verify.py"]  # at addresses of their own
 html_title = "riskmin"
 html_static_path = ["theme"]
 html_css_files = ["site.css"]

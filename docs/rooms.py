@@ -23,10 +23,10 @@ ROOMS = [
     ("data", "from files to arrays", 3, 1),
     ("certificates", "what multipliers prove", 2, 4),
     ("estimators", "scikit-learn", 3, 2),
-    ("spark", "rows of DataFrames", 2, 5),
-    ("owners", "rows nobody shares", 3, 3),
-    ("cli", "the command", 3, 4),
-    ("testing", "contracts to run", 3, 5),
+    ("spark", "rows of DataFrames", 3, 3),
+    ("owners", "rows nobody shares", 3, 4),
+    ("cli", "the command", 3, 5),
+    ("testing", "contracts to run", 3, 6),
 ]
 # The way of `LinearClassifier("hinge").fit(X, y)` through the rooms.
 FIT = [
@@ -120,6 +120,7 @@ def picture() -> str:
         f'<text class="note" x="{LEFT}" y="77">The numbers are the steps of '
         "LinearClassifier(&quot;hinge&quot;).fit(X, y).</text>"
     )
-    top = TOP + 4 * STEP_Y + 20
+    top = TOP + 5 * STEP_Y + 20
     body = head + "".join(box(name, text) for name, text, *_ in ROOMS) + visits() + legend(top)
-    return card(LEFT + 4 * STEP_X, int(top + 4 * 27 + 24), "The rooms of riskmin", style, body)
+    bottom = max(TOP + row * STEP_Y + HEIGHT for *_, row in ROOMS)
+    return card(LEFT + 4 * STEP_X, int(bottom + 24), "The rooms of riskmin", style, body)

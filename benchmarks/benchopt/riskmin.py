@@ -4,15 +4,16 @@ Copy this file into the folder `solvers` of one of the benchmarks below, and run
 
 - benchmark_linear_svm_binary_classif_no_intercept,
 - benchmark_logreg_l2 and benchmark_logreg_l1,
-- benchmark_lasso and benchmark_ridge,
-- benchmark_quantile_regression (without an intercept).
+- benchmark_lasso, benchmark_elastic_net and benchmark_ridge,
+- benchmark_quantile_regression (without an intercept),
+- benchmark_huber_l2.
 
 The problem follows from the name of the benchmark's folder; in a folder of another name, choose it by
 `-s "riskmin[problem=lasso]"`.
 """
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from benchopt import BaseSolver
@@ -20,22 +21,35 @@ from benchopt.stopping_criterion import SufficientProgressCriterion
 
 import riskmin
 
+
+class Problem(NamedTuple):
+    """An objective in riskmin's form, the mean loss plus lam times Omega."""
+
+    loss: Any
+    reg: Any
+    lam: float
+
+
+# By a substring of the benchmark's name, for n rows: benchopt has sums of losses, except where noted.
 PROBLEMS = {
-    "linear_svm": (riskmin.Hinge(), riskmin.L2()),
-    "logreg_l2": (riskmin.Logistic(), riskmin.L2()),
-    "logreg_l1": (riskmin.Logistic(), riskmin.L1()),
-    "lasso": (riskmin.Squared(), riskmin.L1()),
-    "ridge": (riskmin.Squared(), riskmin.L2()),
-    "quantile_regression": (riskmin.Quantile(), riskmin.L1()),
+    "linear_svm": lambda n, C: Problem(riskmin.Hinge(), riskmin.L2(), 1 / (C * n)),
+    "logreg_l2": lambda n, lmbd: Problem(riskmin.Logistic(), riskmin.L2(), lmbd / n),
+    "logreg_l1": lambda n, lmbd: Problem(riskmin.Logistic(), riskmin.L1(), lmbd / n),
+    "lasso": lambda n, lmbd: Problem(riskmin.Squared(), riskmin.L1(), lmbd / n),
+    # a mean, with l1_ratio |w|_1 + (1 - l1_ratio) |w|^2 / 2
+    "elastic_net": lambda n, lmbda, l1_ratio: Problem(
+        riskmin.Squared(), riskmin.Elastic(eps=l1_ratio / (1 - l1_ratio)), lmbda * (1 - l1_ratio)
+    ),
+    "ridge": lambda n, lmbd: Problem(riskmin.Squared(), riskmin.L2(), lmbd / n),
+    # a mean
+    "quantile_regression": lambda n, lmbd, quantile: Problem(riskmin.Quantile(quantile), riskmin.L1(), lmbd),
+    # twice the loss, and lmbd |w|^2
+    "huber_l2": lambda n, lmbd, epsilon: Problem(riskmin.Huber(epsilon), riskmin.L2(), lmbd / n),
 }
-"""Loss and regularizer, by a substring of the benchmark's name."""
-
-
-def strength(n, lmbd=None, C=None, quantile=None):
-    """Convert to lam: riskmin has the mean of the losses, benchopt the sum, except for quantiles."""
-    if C is not None:
-        return 1 / (C * n)
-    return lmbd if quantile is not None else lmbd / n
+INTERCEPT_FIRST = ("huber_l2",)
+"""Benchmarks whose result is one vector with the intercept before the weights; they always have one."""
+NAMED_PARAMS = ("huber_l2", "quantile_regression")
+"""Benchmarks whose result is called "params"."""
 
 
 class Solver(BaseSolver):
@@ -52,14 +66,14 @@ class Solver(BaseSolver):
     sampling_strategy = "callback"
     stopping_criterion = SufficientProgressCriterion(patience=7, strategy="callback")
 
-    def _problem(self):
+    def _name(self):
         folder = Path(__file__).resolve().parent.parent.name
         named = folder if self.problem == "by_folder" else self.problem
-        return next((problem for name, problem in PROBLEMS.items() if name in named), None)
+        return next((name for name in PROBLEMS if name in named), None)
 
     def skip(self, X, y, **problem):
         """Whether the objective is not supported, and why."""
-        if self._problem() is None:
+        if self._name() is None:
             return True, f"riskmin needs problem to be one of {', '.join(PROBLEMS)}"
         if problem.get("quantile") is not None and problem.get("fit_intercept"):
             return True, "riskmin does not support the intercept of this benchmark"
@@ -69,12 +83,9 @@ class Solver(BaseSolver):
 
     def set_objective(self, X, y, fit_intercept=False, **problem):
         """Store the data; the objective is built in `run`, where it is timed."""
-        loss, self.reg = self._problem()
-        if problem.get("quantile") is not None:
-            loss = riskmin.Quantile(problem["quantile"])
-        self.X, self.y, self.loss, self.fit_intercept = X, y, loss, bool(fit_intercept)
-        self.lam = strength(X.shape[0], **problem)
-        self.result = "params" if problem.get("quantile") is not None else "beta"
+        self.made = PROBLEMS[self._name()](X.shape[0], **problem)
+        self.X, self.y = X, y
+        self.fit_intercept = bool(fit_intercept) or self._name() in INTERCEPT_FIRST
         self.beta = np.zeros(X.shape[1] + self.fit_intercept)
 
     def warm_up(self):
@@ -82,8 +93,8 @@ class Solver(BaseSolver):
         riskmin.minimize(self._riskmin_objective(), self.solver, max_iter=2)
 
     def _riskmin_objective(self):
-        risk = riskmin.linear_risk(self.X, self.y, self.loss, fit_intercept=self.fit_intercept)
-        return riskmin.Objective(risk, self.reg, self.lam)
+        risk = riskmin.linear_risk(self.X, self.y, self.made.loss, fit_intercept=self.fit_intercept)
+        return riskmin.Objective(risk, self.made.reg, self.made.lam)
 
     def run(self, callback):
         """Minimize from zero, with a call of the callback after each step."""
@@ -93,13 +104,16 @@ class Solver(BaseSolver):
         objective = self._riskmin_objective()
 
         def record(it, row):
-            intercept = [objective.risk.best_intercept(it.w)] if self.fit_intercept else []
-            self.beta = np.concatenate([it.w, intercept])
+            self._store(it.w, objective)
             return not callback()
 
         result = riskmin.minimize(objective, self.solver, tol=1e-12, callback=record, max_iter=10**7)
-        intercept = [objective.risk.best_intercept(result.w)] if self.fit_intercept else []
-        self.beta = np.concatenate([result.w, intercept])
+        self._store(result.w, objective)
+
+    def _store(self, w, objective):
+        intercept = [objective.risk.best_intercept(w)] if self.fit_intercept else []
+        parts = [intercept, w] if self._name() in INTERCEPT_FIRST else [w, intercept]
+        self.beta = np.concatenate(parts)
 
     def get_result(self):
-        return {self.result: self.beta}
+        return {"params" if self._name() in NAMED_PARAMS else "beta": self.beta}

@@ -133,7 +133,7 @@ _REGISTRIES = {
     "riskmin.solvers": "SOLVERS",
 }
 """The registries whose classes are public, too."""
-_ROOMS = frozenset({"metrics", "spark", *(module.split(".")[1] for module in _NAMES_OF_MODULE)})
+_ROOMS = frozenset({"metrics", "spark", "verify", *(module.split(".")[1] for module in _NAMES_OF_MODULE)})
 """The subpackages, which are attributes without an import of their own, too."""
 
 

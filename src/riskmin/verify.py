@@ -26,10 +26,9 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from operator import index
 from typing import Any
 
-FORMAT = "riskmin proof 1"
+FORMAT, number = "riskmin proof 1", Fraction.from_float
 UNIT, FINE = 160, 512  # exp is computed in units of 2^-UNIT, terms of J and of the bound in those of 2^-FINE
 LN2 = sum((2 << UNIT + 32) // ((2 * i + 1) * 3 ** (2 * i + 1)) for i in range(80)) >> 32  # rounded down
 
@@ -159,14 +158,15 @@ class Proof:
     """
 
     def __init__(self, proof: Any) -> None:
-        data, loss, p = proof["data"], proof["loss"], index(proof["data"]["columns"])
+        data, loss, p = proof["data"], proof["loss"], exact(proof["data"]["columns"], 0)
         self.kind, n_classes = LOSSES[loss["name"]][0], len(set(data["classes"] or ()))
         self.labels, self.k = range(n_classes), n_classes if self.kind == "classes" else 1
         suitable = {"margin": n_classes == 2, "classes": self.k > 1}.get(self.kind, n_classes == 0)
-        self.loss = Loss(loss["name"], {name: Fraction(v) for name, v in loss.items() if name != "name"})
-        self.x_bits, w_bits, self.s_bits, self.u_bits = map(index, proof["bits"])
-        W, self.b = [listed(w, p) for w in proof["coef"]], listed(proof["intercept"] or 0, self.k)
-        penalties = [[Fraction(proof["alpha"]) * v for v in listed(proof[name], p)] for name in ("l1", "l2")]
+        self.loss = Loss(loss["name"], {name: number(v) for name, v in loss.items() if name != "name"})
+        self.x_bits, w_bits, self.s_bits, self.u_bits = (exact(v, 0) for v in proof["bits"])
+        W, b = [listed(w, p) for w in proof["coef"]], proof["intercept"]
+        self.b = listed(0 if b is None else b, self.k)
+        penalties = [[number(proof["alpha"]) * v for v in listed(proof[name], p)] for name in ("l1", "l2")]
         if not suitable or min(map(min, penalties)) < 0 or len(W) != self.k or proof["format"] != FORMAT:
             raise ValueError("the format, the classes, the penalty or the weights are not those of the loss")
         self.w, self.W = [v for w in W for v in w], [[exact(v, w_bits) for v in w] for w in W]
@@ -182,7 +182,7 @@ class Proof:
             raise ValueError("a weight is negative, or a label is none of the classes")
         products = (sum(v * w[j] for j, v in zip(columns, x, strict=True)) for w in self.W)
         z = [Fraction(v, self.z_unit) + b for v, b in zip(products, self.b, strict=True)]
-        integers = [index(v) for v in given] if self.kind == "classes" else [index(given)]
+        integers = [exact(v, 0) for v in (given if self.kind == "classes" else [given])]
         u: Any = [Fraction(v << self.s_bits, s << self.u_bits) if v else Fraction(0) for v in integers]
         if self.kind == "classes":
             y = int(label)
@@ -221,7 +221,7 @@ def listed(x: Any, n: int) -> list[Fraction]:
     """Return the n numbers of a list, or n times the same number."""
     if isinstance(x, list) and len(x) != n:
         raise ValueError(f"the proof has {len(x)} numbers where {n} are needed")
-    return [Fraction(v) for v in (x if isinstance(x, list) else [x] * n)]
+    return [number(v) for v in (x if isinstance(x, list) else [x] * n)]
 
 
 def check(record: Any, rows: Iterable[Any]) -> tuple[Fraction, Fraction]:
@@ -234,7 +234,7 @@ def check(record: Any, rows: Iterable[Any]) -> tuple[Fraction, Fraction]:
     if digest.hexdigest() != record["data"]["sha256"]:
         raise ValueError("the data are not those of the proof: their SHA-256 differs")
     value, lower = proof.bounds()
-    if value - lower > Fraction(record["gap"]):
+    if value - lower > number(record["gap"]):
         raise ValueError(f"the proved gap is {float(value - lower):.6g}, not {record['gap']:.6g} as claimed")
     return value, lower
 
@@ -266,8 +266,8 @@ def read_rows(path: str, data: Any) -> Iterator[tuple[float, float, list[int], l
             if len({j for j, _ in entries}) < len(entries):
                 raise ValueError("a row of the data holds a column twice")
             label = codes[text if text in codes else float(text)] if codes else text
-            weight = weights[i] if isinstance(weights, list) else given
-            yield float(label), float(weight), [j for j, _ in entries], [v for _, v in entries]
+            weight = weights[i] if isinstance(weights, list) else float(given)
+            yield float(label), weight, [j for j, _ in entries], [v for _, v in entries]
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -260,5 +260,7 @@ def test_counts_with_an_exposure(tmp_path, run):
     check_sentence(run("predict", tmp_path / "exposure", tmp_path / "without.csv"), "no column 'years'")
     frame.assign(years=0.0).to_csv(tmp_path / "zero.csv", index=False)
     check_sentence(run("predict", tmp_path / "exposure", tmp_path / "zero.csv"), "line 2", "no logarithm")
+    ordinal = "--target", "events", "--loss", "ordinal", "--exposure", "years", "-o", tmp_path / "m"
+    check_sentence(run("fit", path, *ordinal), "--exposure is for classification and regression")
     both = "--offset", "log", "--exposure", "years", "-o", tmp_path / "m"
     check_sentence(run("fit", path, *fit, *both), "give one of the two")

@@ -110,8 +110,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of memory in kilobytes")
 @pytest.mark.parametrize("kind", ["polars", "duckdb"])
-def test_memory_does_not_grow_with_the_table(kind, tmp_path):
-    """A table of 1 GB takes less than half of that."""
+def test_tables_need_not_fit_into_memory(kind, tmp_path):
+    """Reading and writing a table of 1 GB takes less than three quarters of that."""
     pytest.importorskip(kind)
     import pyarrow.parquet as pq
 
@@ -122,4 +122,4 @@ def test_memory_does_not_grow_with_the_table(kind, tmp_path):
             writer.write_table(block)
     run = [sys.executable, "-c", SCRIPT, kind, str(path), str(tmp_path / "big.rsk")]
     done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=300)
-    assert 1024 * int(done.stdout) < 60 * block.nbytes / 2
+    assert 1024 * int(done.stdout) < 60 * block.nbytes * 3 / 4

@@ -80,6 +80,27 @@ def test_certificates_multipliers_and_files(model, y, tmp_path):
     assert shifted.objective_ == pytest.approx(plain.objective_, rel=1e-5)
 
 
+@pytest.mark.parametrize(("loss", "y"), [("poisson", COUNTS), ("squared", COUNTS), ("hinge", SICK)])
+def test_regions_hold_the_optimum_at_the_offset(loss, y):
+    kind = rm.LinearClassifier if loss == "hinge" else rm.LinearRegressor
+    model, exact = (kind(loss, alpha=1e-2, tol=tol).fit(X, y, offset=OFFSET) for tol in (1e-4, 1e-11))
+    region = rm.optimum_region(model, X, y, offset=OFFSET)
+    lower, upper = region.coef_interval().T
+    w = np.ravel(exact.coef_)
+    assert (lower <= w + 1e-5).all()
+    assert (w - 1e-5 <= upper).all()
+    plain = np.ravel(kind(loss, alpha=1e-2).fit(X, y).coef_)
+    assert loss == "hinge" or ((plain < lower) | (plain > upper)).any()
+    found = rm.multipliers(exact, X, y, offset=OFFSET)
+    assert (np.abs(found.u[region.support]) > 0).all()
+    if loss == "poisson":
+        proved = model.summary(X, y, offset=OFFSET).proved
+        assert (proved[1:, 0] <= w + 1e-5).all()
+        assert (w - 1e-5 <= proved[1:, 1]).all()
+    with pytest.raises(ValueError, match="sample_weight and offset of the fit"):
+        rm.optimum_region(model, X, y)
+
+
 def test_rows_with_other_offsets_are_other_rows():
     """Equal rows are fitted as one; the offset is a part of a row."""
     twice, y = np.tile(X[:40], (2, 1)), np.tile(COUNTS[:40], 2)

@@ -238,7 +238,7 @@ REFUSED = [
     ),
     (lambda: fitted("logistic", X40, Y40, np.ones(40)).summary(X40, Y40), "give sample_weight"),
     (lambda: fitted("logistic", X40, Y40).summary(X40, Y40, level=95), "level=95"),
-    (lambda: fitted("logistic", X40, Y40).summary(X40, Y40, covariance="HC0"), "'sandwich' or None"),
+    (lambda: fitted("logistic", X40, Y40).summary(X40, Y40, covariance="HC9"), "'HC3' or None"),
     (lambda: LinearRegressor().fit(X40, BOTH).summary(X40, BOTH), "fit one model per output"),
 ]
 test_refusals = refusals((REFUSED, ValueError))
@@ -289,3 +289,112 @@ def test_notebooks_show_the_certificate_below_the_diagram():
     with sklearn.config_context(display="text"):
         assert "text/html" not in model._repr_mimebundle_()
         assert not hasattr(model, "_repr_html_")
+
+
+# ---------------------------------------------------------------- corrections, clusters, measures of the fit
+GROUPS = np.random.default_rng(5).integers(0, 15, 120)
+CLUSTERS = {"cov_type": "cluster", "cov_kwds": {"groups": GROUPS}}
+EXACT = {"alpha": 0, "standardize": False, "tol": 1e-12}
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3"])
+def test_corrected_sandwiches_are_those_of_statsmodels(kind):
+    X, y = rows("squared", **PLAIN)
+    model = fitted("squared", X, y, **EXACT)
+    ours = model.summary(X, y, covariance=kind)
+    theirs = sm.OLS(y, sm.add_constant(X)).fit(cov_type=kind)
+    np.testing.assert_allclose(ours.std_err, theirs.bse, rtol=1e-9)
+    assert ours.method == kind
+    sparse = scipy.sparse.csr_array(X)
+    np.testing.assert_allclose(model.summary(sparse, y, covariance=kind).std_err, ours.std_err, rtol=1e-9)
+    # a weight counts rows
+    s = np.random.default_rng(1).integers(0, 4, len(y))
+    many = np.repeat(np.arange(len(y)), s)
+    one = fitted("squared", X, y, s, **EXACT).summary(X, y, s, covariance=kind)
+    two = fitted("squared", X[many], y[many], **EXACT).summary(X[many], y[many], covariance=kind)
+    np.testing.assert_allclose(one.std_err, two.std_err, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "poisson", "squared"])
+def test_standard_errors_of_clusters_are_those_of_statsmodels(kind):
+    X, y = rows(kind)
+    model = fitted(kind, X, y)
+    ours = model.summary(X, y, groups=GROUPS)
+    theirs = glm(kind, X, y).fit(tol=1e-14, maxiter=200, **CLUSTERS)
+    np.testing.assert_allclose(ours.std_err, in_units_of(X, theirs.cov_params()), rtol=1e-4)
+    assert "cluster" in repr(ours)
+    named = model.summary(scipy.sparse.csr_array(X), y, groups=[f"g{k}" for k in GROUPS])
+    np.testing.assert_allclose(named.std_err, ours.std_err, rtol=1e-6)
+
+
+def test_measures_of_least_squares_are_those_of_statsmodels():
+    X, y = rows("squared", **PLAIN)
+    found, theirs = fitted("squared", X, y, **EXACT).summary(X, y), sm.OLS(y, sm.add_constant(X)).fit()
+    ours, test = found.statistics, theirs.f_test(np.eye(4)[1:])
+    numbers = [ours.r2, ours.aic, ours.bic, ours.log_likelihood, ours.deviance]
+    names = "rsquared", "aic", "bic", "llf", "ssr"
+    np.testing.assert_allclose(numbers, [getattr(theirs, name) for name in names], rtol=1e-9)
+    np.testing.assert_allclose(found.wald_test()[::2], [test.fvalue, test.pvalue], rtol=1e-8)
+    alone = sm.OLS(y, np.ones(len(y))).fit()
+    ratio = theirs.compare_lr_test(alone)
+    np.testing.assert_allclose(found.likelihood_ratio_test(), [ratio[0], ratio[2], ratio[1]], rtol=1e-9)
+    assert "AIC" in repr(found)
+    assert "R2" in found._repr_html_()
+
+
+def test_measures_of_two_classes_are_those_of_statsmodels():
+    X, y = rows("logistic", **PLAIN)
+    found = fitted("logistic", X, y, **EXACT).summary(X, y)
+    ours, theirs = found.statistics, sm.Logit(y, sm.add_constant(X)).fit(disp=0, tol=1e-14)
+    numbers = [ours.r2, ours.aic, ours.bic, ours.log_likelihood]
+    names = "prsquared", "aic", "bic", "llf"
+    np.testing.assert_allclose(numbers, [getattr(theirs, name) for name in names], rtol=1e-8)
+    np.testing.assert_allclose(found.likelihood_ratio_test()[::2], [theirs.llr, theirs.llr_pvalue], rtol=1e-7)
+    test = theirs.wald_test(np.eye(4)[1:3], scalar=True)
+    np.testing.assert_allclose(found.wald_test(["x0", "x1"])[::2], [test.statistic, test.pvalue], rtol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_measures_of_counts_with_an_offset_are_those_of_statsmodels(weighted):
+    X, y = rows("poisson", **PLAIN)
+    offset = np.random.default_rng(3).normal(size=len(y))
+    s = np.random.default_rng(1).integers(0, 4, len(y)).astype(float) if weighted else None
+    model = LinearRegressor("poisson", alpha=0, tol=1e-12).fit(X, y, s, offset=offset)
+    ours, D = model.summary(X, y, s, offset=offset).statistics, sm.add_constant(X)
+    theirs = sm.GLM(y, D, sm.families.Poisson(), offset=offset, freq_weights=s).fit(tol=1e-14)
+    numbers = [ours.deviance, ours.null_deviance, ours.aic, ours.bic, ours.log_likelihood]
+    names = "deviance", "null_deviance", "aic", "bic_llf", "llf"
+    np.testing.assert_allclose(numbers, [getattr(theirs, name) for name in names], rtol=1e-8)
+
+
+def test_measures_of_several_classes_are_those_of_mnlogit():
+    X, _ = rows("logistic", n=300, **PLAIN)
+    y = np.argmax(X @ np.diag([1.0, -1.0, 0.5]) + np.random.default_rng(2).gumbel(size=X.shape), axis=1)
+    found = fitted("logistic", X, y, **EXACT).summary(X, y)
+    theirs, ours = sm.MNLogit(y, sm.add_constant(X)).fit(disp=0, tol=1e-14), found.statistics
+    numbers = [ours.r2, ours.aic, ours.bic, ours.log_likelihood]
+    names = "prsquared", "aic", "bic", "llf"
+    np.testing.assert_allclose(numbers, [getattr(theirs, name) for name in names], rtol=1e-8)
+    np.testing.assert_allclose(found.likelihood_ratio_test()[::2], [theirs.llr, theirs.llr_pvalue], rtol=1e-6)
+
+
+SQUARES = rows("squared", n=30, **PLAIN)
+OF_SQUARES = fitted("squared", *SQUARES)
+HUBER = fitted("huber", *SQUARES).summary(*SQUARES)
+FEW = GROUPS[:30]
+WRONG = [
+    (lambda: OF_SQUARES.summary(*SQUARES, covariance="HC4"), "give 'hessian', 'sandwich', .*'HC3' or None"),
+    (lambda: OF_SQUARES.summary(*SQUARES, groups=GROUPS), r"groups has shape \(120,\), but X has 30 rows"),
+    (lambda: OF_SQUARES.summary(*SQUARES, groups=FEW, covariance="HC1"), "leave covariance out"),
+    (lambda: OF_SQUARES.summary(*SQUARES).wald_test(["x9"]), "'x9' is no coefficient: .* intercept, x0"),
+    (HUBER.likelihood_ratio_test, "no log-likelihood .*use wald_test"),
+]
+test_refusals_of_tests = refusals((WRONG, ValueError))
+
+
+def test_one_group_has_no_standard_errors():
+    summary = OF_SQUARES.summary(*SQUARES, groups=np.zeros(30))
+    assert "give groups of which there are two or more" in summary.note
+    with pytest.raises(ValueError, match="the table has no covariance"):
+        summary.wald_test()
+    assert HUBER.statistics is None

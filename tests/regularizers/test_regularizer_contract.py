@@ -140,6 +140,8 @@ WRONG = [
     (rm.L2(), {"scale": lambda s, cut, lam: 1.0}, "another s"),
     (rm.L2(), {"scale": lambda s, cut, lam: 0.5}, "another s"),
     (rm.L2(), {"scale": lambda s, cut, lam: 1.5}, "not in"),
+    (rm.L2(), {"bound": lambda b, cut, lam: b + 1e-6 * abs(b)}, "bound gives"),
+    (rm.L1(), {"bound": lambda b, cut, lam: cut.b}, "bound gives"),
     (rm.L2(), {"line": lambda f, w, d: lambda t: (float(w @ w) / 2, 0.0)}, "line"),
     (rm.L2(), {"line": lambda f, w, d: lambda t: (f(t)[0], float(w @ d))}, "slope"),
     (rm.L1(), {"line": wrong_slope}, "too much"),

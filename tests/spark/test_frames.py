@@ -64,12 +64,20 @@ def test_fits_are_those_of_local_rows(spark, table, name):
 
 
 def test_predictions_are_columns(spark, table):
+    from pyspark.sql import functions
+
     frame = spark.read.parquet(table[1])
     model = SparkEstimator(rm.LinearClassifier("logistic"), features=["a", "b", "c"]).fit(frame)
-    scored = model.transform(model.transform(frame), method="predict_proba", column="p").toPandas()
+    scored = model.transform(model.transform(frame), method="predict_proba", column="p")
+    scored = scored.toArrow().to_pandas()
     X = scored[["a", "b", "c"]].to_numpy()
     assert (scored["prediction"] == model.estimator_.predict(X)).all()
     np.testing.assert_allclose(np.array(scored["p"].tolist()), model.estimator_.predict_proba(X), rtol=1e-12)
+    in_one = frame.withColumn("features", functions.array("a", "b", "c"))
+    column = SparkEstimator(rm.LinearRegressor(), label="target").fit(in_one)
+    found = column.transform(in_one).toArrow().to_pandas()
+    X = np.array(found["features"].tolist())
+    np.testing.assert_allclose(found["prediction"], column.estimator_.predict(X), rtol=1e-12)
     with pytest.raises(ValueError, match="LinearClassifier has no method 'guess'"):
         model.transform(frame, method="guess")
 

@@ -103,8 +103,17 @@ class RowCuts:
             u = balanced(u, c, self.dual)
         a = self.adjoint(c * u)
         # where Omega* is infinite, u is scaled: l* is convex, so that this proves more than a scaled cut
-        s = scale_of_slopes(obj, Cut(a, 1.0)) if obj.reg.polyhedral else 1.0
+        s = self._scale(a)
         return s * u, multiplier_cut(s * a, self.dual, s * u, c)
+
+    def largest_scale(self, u: NDArray) -> float:
+        """The largest s <= 1 for which Omega* is finite at the slopes of s u."""
+        a = self.adjoint((self.c * u.T).T)
+        a[len(a) - self.obj.n_intercepts :] = 0.0
+        return self._scale(a)
+
+    def _scale(self, a: NDArray) -> float:
+        return scale_of_slopes(self.obj, Cut(a, 1.0)) if self.obj.reg.polyhedral else 1.0
 
     def _of_classes(self, u: NDArray) -> tuple[NDArray, Cut]:
         """The same for one multiplier per row and class."""
@@ -114,7 +123,7 @@ class RowCuts:
         dz = self._with_zero_totals(dz) if m else dz
         a = self.adjoint(dz)
         a[len(a) - m :] = 0.0  # the totals, which are zero up to rounding
-        s = scale_of_slopes(obj, Cut(a, 1.0)) if obj.reg.polyhedral else 1.0
+        s = self._scale(a)
         dz, offset, size = self.loss.multiplier_cut(s * dz, self.y, c)
         return dz / np.where(c > 0, c, 1.0)[:, None], lowered_cut(s * a, float(offset), float(size))
 
@@ -200,8 +209,8 @@ def _search_by_a_run(search: _Search, w: NDArray) -> NDArray:
 
     def stop(it: Iterate, row: dict[str, float]) -> bool:
         search.take(cuts.of_iterate(it))
-        if cuts.dual is None and obj.reg.polyhedral:  # whose solvers keep no multipliers
-            search.take(cuts.at(cuts.scores(np.asarray(it.w))))
+        if cuts.dual is None:  # the scores include the intercepts; a smoothed loss has slopes of its own
+            search.take(cuts.at(cuts.scores(np.asarray(it.w)), it.info.get("mu", 0.0)))
         return search.done
 
     # the tolerance is that of rounding: the callback decides when the goal is reached

@@ -37,8 +37,10 @@ Row = tuple[float, float, list[int], list[float]]
 
 BITS = (12, 20, 28, 36, 44, 52)
 """The bits of the largest integer of a proof: the fewest that prove nearly the same gap."""
-ACCEPTED_GAP = 1.01
-"""By which factor fewer bits may increase the proved gap."""
+ACCEPTED_LOSS = 0.01
+"""The share of the gap by which fewer bits may lower the bound."""
+MAX_SHRINKS = 4
+"""The most attempts to round multipliers such that Omega* stays finite."""
 ROWS_PER_BLOCK = 4096
 
 
@@ -227,18 +229,16 @@ def places(x: NDArray) -> int:
     return max(int(np.max(53 - exponents - lowest, initial=0)), 0)
 
 
-def prove(problem: ProofProblem, u: NDArray, value: float, path: Path | None = None) -> Proof:
-    """The proof that multipliers give where J is `value`, of as few bits as prove nearly the same gap.
+def prove(problem: ProofProblem, u: NDArray, gap: float, path: Path | None = None) -> Proof:
+    """The proof that multipliers give, of as few bits as prove nearly the same; `gap` is that of the model.
 
     It is checked with the rows of the file `path`, or with those in memory.
     """
     cuts = RowCuts(problem.obj)
-    gap = value - problem.obj.lower(cuts.feasible(u)[1])
+    best = problem.obj.lower(cuts.feasible(u)[1])
     for bits in BITS:
-        integers, k = _integers(problem, cuts, u, bits)
-        rounded = np.ldexp(integers.astype(np.float64), -k) / np.where(problem.s > 0, problem.s, 1.0)[:, None]
-        rounded = rounded if u.ndim == 2 else rounded[:, 0]
-        if value - problem.obj.lower(cuts.feasible(rounded)[1]) <= ACCEPTED_GAP * gap:
+        integers, k, rounded = _rounded(problem, cuts, u, bits)
+        if best - problem.obj.lower(cuts.feasible(rounded)[1]) <= ACCEPTED_LOSS * gap:
             break
     record = _record(problem, integers, k)
     try:
@@ -254,6 +254,23 @@ def prove(problem: ProofProblem, u: NDArray, value: float, path: Path | None = N
     # room for the last digits of another verifier's exp and ln
     claim = (J - bound) * (1 + Fraction(1, 2**40)) + J / 2**80
     return Proof(record | {"gap": _float_above(claim)}, _float_above(J), problem)
+
+
+def _rounded(problem: ProofProblem, cuts: RowCuts, u: NDArray, bits: int) -> tuple[NDArray, int, NDArray]:
+    """Integers of at most so many bits, their unit 2^-k, and the multipliers that they are.
+
+    Where Omega* is infinite beyond some slopes, rounding may go there: then smaller ones are rounded.
+    """
+    smaller = 1.0
+    for _ in range(MAX_SHRINKS):
+        integers, k = _integers(problem, cuts, smaller * u, bits)
+        rounded = np.ldexp(integers.astype(np.float64), -k) / np.where(problem.s > 0, problem.s, 1.0)[:, None]
+        rounded = rounded if u.ndim == 2 else rounded[:, 0]
+        scale = cuts.largest_scale(rounded)
+        if scale >= 1:
+            break
+        smaller *= 1 - 2 * (1 - scale)
+    return integers, k, rounded
 
 
 def _float_above(x: Fraction) -> float:

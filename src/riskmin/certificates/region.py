@@ -127,22 +127,9 @@ class RowProblem:
     lower: NDArray
     """The least w_j: 0 or minus infinity."""
     intercept: bool
-    offset: NDArray
-    """What is added to the score of each row."""
 
     @classmethod
-    def of(
-        cls,
-        X: Any,
-        y: NDArray,
-        c: NDArray,
-        loss: Any,
-        reg: Any,
-        lam: float,
-        *,
-        intercept: bool,
-        offset: NDArray | None = None,
-    ) -> Any:
+    def of(cls, X: Any, y: NDArray, c: NDArray, loss: Any, reg: Any, lam: float, intercept: bool) -> Any:
         """The problem of a regularizer; raise ValueError if it is no such sum."""
         reg, p = reg.without_sizes, X.shape[1]
         terms = reg.terms(np.zeros(p)) if reg.separable else None
@@ -159,8 +146,7 @@ class RowProblem:
             np.broadcast_to(np.asarray(t, dtype=float), (p,))
             for t in (terms.square, terms.absolute, terms.lower)
         )
-        offset = np.zeros(len(y)) if offset is None else offset
-        return cls(X, y, c, loss, lam * square, lam * absolute, lower, intercept, offset)
+        return cls(X, y, c, loss, lam * square, lam * absolute, lower, intercept)
 
     @property
     def concordance(self) -> float:
@@ -173,8 +159,8 @@ class RowProblem:
         return np.asarray((self.absolute > 0) | (self.lower == 0))
 
     def slopes(self, z: NDArray) -> NDArray:
-        """l'(z_i + offset_i, y_i), without the row weights."""
-        return np.asarray(self.loss.value_grad(z + self.offset, self.y, np.ones(len(z)))[1])
+        """l'(z_i, y_i), without the row weights."""
+        return np.asarray(self.loss.value_grad(z, self.y, np.ones(len(z)))[1])
 
     def least_subgradient(self, theta: NDArray, gradient: NDArray) -> NDArray:
         """A subgradient of J, entry by entry the least one, from the gradient of the risk."""
@@ -267,7 +253,7 @@ class _NewtonPath:
     def __init__(self, problem: RowProblem, w: NDArray, b: float) -> None:
         X, c = problem.X, problem.c
         self.problem, p = problem, X.shape[1]
-        self.h = h = row_curvatures(problem.loss, np.asarray(X @ w) + b + problem.offset, problem.y, c)
+        self.h = h = row_curvatures(problem.loss, np.asarray(X @ w) + b, problem.y, c)
         weights = h if h.sum() > 0 else c
         mean = column_sums(X, weights) / weights.sum() if problem.intercept else np.zeros(p)
         self.rows = CenteredRows(X, mean)
@@ -363,8 +349,8 @@ class _NewtonPath:
         problem, sizes = self.problem, self.rows.absolute()
         n, p = self.rows.X.shape
         u = problem.slopes(self.rows.times(self.theta))
-        scores = sum_rounding(p) * sizes.times(np.abs(self.theta)) + 4 * EPSILON * np.abs(problem.offset)
-        labels = 1 + np.abs(problem.y)
+        scores = sum_rounding(p) * sizes.times(np.abs(self.theta))
+        labels = 1 + np.abs(problem.y).reshape(n, -1).sum(axis=1)  # and their offsets, if there are any
         c = problem.c
         slopes = EPSILON * (c * np.abs(u) + 4 * self.h * labels) + self.h * scores
         of_rows = sizes.adjoint(slopes + sum_rounding(n) * c * np.abs(u))

@@ -6,7 +6,7 @@ import copy
 import math
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +27,19 @@ from riskmin.data.raw_tables.encoders import NumberEncoder
 from riskmin.data.raw_tables.fitting import TableOptions, prepare
 from riskmin.data.raw_tables.preparation import NUMBER_ROLES, PreparedRows, TablePreparation
 from riskmin.data.raw_tables.reading import RawTable, open_raw
+
+
+def load_saved(path: Path, trust: Collection[str]) -> Any:
+    """Read a model; raise if it is a pipeline, whose steps take frames and arrays of Python."""
+    from riskmin.estimators import load_model
+
+    model = load_model(path, trust)
+    if hasattr(model, "steps"):
+        raise ValueError(
+            f"{path} holds a pipeline of scikit-learn, which the command does not apply to files: use it in "
+            "Python, or fit the raw table by 'riskmin fit', which prepares it"
+        )
+    return model
 
 
 def command_clock(max_seconds: float | None) -> TimeLimit:

@@ -30,6 +30,7 @@ Examples:
   riskmin evaluate model.riskmin test.svm
   riskmin show model.riskmin
   riskmin certify model.riskmin train.svm
+  riskmin prove model.riskmin train.svm -o model.proof
   riskmin path train.svm --loss logistic --reg l1 -o path.html
   riskmin cv train.svm --loss hinge -o best.riskmin
   riskmin convert big.svm big.rsk
@@ -38,7 +39,7 @@ Examples:
 \b
 Exit codes:
   0    success: a fit converged, or was ended by --validation; a certificate holds
-  1    a certificate is refuted
+  1    a certificate is refuted, or a proof does not hold
   2    bad usage or data, or a cluster that does not respond
   3    not converged, or not proved within the limits; interrupted, with the best iterate saved
   70   a bug in riskmin

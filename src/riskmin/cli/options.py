@@ -184,6 +184,9 @@ def _check_options(task: str, parameters: Mapping[str, Any], given: dict[str, An
         value = given.get(name)
         if value is not None and value is not False and name not in parameters:
             raise ValueError(f"--{name.replace('_', '-')} is for {use}, but {problem}: leave it out")
+    for name in ("offset", "exposure"):
+        if given.get(name) is not None and task not in ("classification", "regression"):
+            raise ValueError(f"--{name} is for classification and regression, but {problem}: leave it out")
     if given["no_intercept"] and task in ("novelty", "ordinal", "ranking", "tagging"):
         raise ValueError(f"--no-intercept has no effect: {problem}, which has no intercept; leave it out")
 

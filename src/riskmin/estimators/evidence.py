@@ -83,7 +83,7 @@ class FittedProblem:
             b if model.fit_intercept else None,
             names,
         )
-        return prove(problem, self.multipliers().u, self.value, path)
+        return prove(problem, self.multipliers().u, float(model.gap_), path)
 
 
 def fitted_problem(

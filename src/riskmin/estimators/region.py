@@ -11,16 +11,16 @@ import numpy as np
 from riskmin.certificates.ball import Ball, ball_of_multipliers
 from riskmin.certificates.curvature import SingularHessian
 from riskmin.certificates.multipliers import best_multipliers
-from riskmin.certificates.region import CenteredRows, Ellipsoid, RowProblem, ellipsoid
+from riskmin.certificates.region import Ellipsoid, RowProblem, ellipsoid
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import fitted_regularizer
 from riskmin.estimators._common.input import validate_rows
-from riskmin.estimators._common.training_rows import training_rows
+from riskmin.estimators._common.training_rows import offset_of_used, training_rows
 from riskmin.estimators.gpu_rows import dense_weights
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.covariance import coefficient_covariance
-from riskmin.numerics.precision import sum_rounding
+from riskmin.losses.offset import with_offset
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 
@@ -64,6 +64,7 @@ class OptimumRegion:
     rows: Any
     at: RiskArguments
     counts: NDArray
+    offset: NDArray | float = 0.0
 
     def coef_interval(self) -> NDArray:
         """Return the ends of the interval of each weight, of shape (p, 2)."""
@@ -106,8 +107,7 @@ class OptimumRegion:
     def _multipliers(self) -> tuple[NDArray, NDArray]:
         """The ends of the multipliers of the rows: slopes of the loss, which increase with the scores."""
         loss, (_, y, c) = self.model._fitted_loss(), self.at
-        offset = self.region.problem.offset if isinstance(self.region, Ellipsoid) else 0.0
-        ends = (z + offset for z in self.region.scores(self.rows))
+        ends = [z + self.offset for z in self.region.scores(self.rows)]
         with np.errstate(over="ignore"):
             lower, upper = (np.asarray(loss.value_grad(z, y, np.ones(len(c)))[1]) for z in ends)
         return lower, upper
@@ -137,7 +137,7 @@ class OptimumRegion:
 
     @property
     def standard_errors(self) -> float:
-        found = coefficient_covariance(self.model, self.rows, self.at, self.counts, sandwich=False)
+        found = coefficient_covariance(self.model, self.rows, self.at, self.counts, sandwich=None)
         return float(np.max(self.distances / np.sqrt(np.diag(found.matrix))))
 
 
@@ -165,8 +165,8 @@ def optimum_region(
         A fitted model of one score per row; or a search, whose best model is taken.
     X, y
         The training data, as given to `fit`, in this process.
-    sample_weight, offset : (n,) arrays, optional
-        As given to `fit`. Intervals of scores are those at the offset zero.
+    sample_weight, offset : (n,) array, optional
+        As given to `fit`. Intervals of scores are those without the offset.
 
     Returns
     -------
@@ -190,41 +190,43 @@ def optimum_region(
             "LinearRegressor of one column"
         )
     rows, at, counts = training_rows(model, X, y, sample_weight, offset)
-    return region_of_rows(model, rows, at, counts)
+    return region_of_rows(model, rows, at, counts, offset_of_used(offset, sample_weight, X))
 
 
-def region_of_rows(model: Any, rows: Any, at: RiskArguments, counts: NDArray) -> OptimumRegion:
-    """The region of a model with the rows, labels and weights that it was fitted to."""
+def region_of_rows(
+    model: Any, rows: Any, at: RiskArguments, counts: NDArray, offset: NDArray | None = None
+) -> OptimumRegion:
+    """The region of a model with the rows, labels and weights that it was fitted to, and their offset."""
+    shift = 0.0 if offset is None else offset
     loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
     b = model._risk_intercept() if model.fit_intercept else 0.0
     if not loss.separable:
         raise ValueError(f"{model.loss} is no sum over rows: regions need such a loss")
     reg, lam, intercept = fitted_regularizer(model), float(model.alpha), bool(model.fit_intercept)
-    plain = CenteredRows(rows, np.zeros(len(w)))
-    offset = at.scores - plain.times(np.append(b, w))
-    size = plain.absolute().times(np.abs(np.append(b, w))) + np.abs(at.scores)
-    if np.all(np.abs(offset) <= sum_rounding(len(w)) * size):
-        offset = np.zeros(len(offset))
     if np.isfinite(loss.self_concordance):
         try:
-            problem = RowProblem.of(
-                rows, at.labels, at.weights, loss, reg, lam, intercept=intercept, offset=offset
-            )
-            return OptimumRegion(model, ellipsoid(problem, w, b), rows, at, counts)
+            of_rows, y = (loss, at.labels) if offset is None else with_offset(loss, at.labels, offset)
+            problem = RowProblem.of(rows, y, at.weights, of_rows, reg, lam, intercept)
+            return OptimumRegion(model, ellipsoid(problem, w, b), rows, at, counts, shift)
         except SingularHessian:
             if not lam:
                 raise
-    if offset.any():
-        raise ValueError(f"regions of {model.loss} are for rows without an offset")
-    return OptimumRegion(model, ball_of_multipliers(*gap_point(model, rows, at)), rows, at, counts)
+    ball = ball_of_multipliers(*gap_point(model, rows, at, offset))
+    return OptimumRegion(model, ball, rows, at, counts, shift)
 
 
-def gap_point(model: Any, rows: Any, at: RiskArguments) -> tuple[Objective, Any, NDArray, float, NDArray]:
+def gap_point(
+    model: Any, rows: Any, at: RiskArguments, offset: NDArray | None = None
+) -> tuple[Objective, Any, NDArray, float, NDArray]:
     """The objective of a model, its rows, its weights and intercept, and multipliers that prove its gap."""
     loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
     intercept, reg = bool(model.fit_intercept), fitted_regularizer(model)
-    risk = linear_risk(rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept)
+    risk = linear_risk(
+        rows, at.labels, loss, sample_weight=at.weights, fit_intercept=intercept, offset=offset
+    )
     obj = Objective(risk, reg, float(model.alpha))
     value = float(loss.value_grad(*at)[0]) + obj.lam * float(reg.value(w))
-    u, _ = best_multipliers(obj, w, at.scores, value - float(model.gap_))
+    u, _ = best_multipliers(
+        obj, w, at.scores - (0.0 if offset is None else offset), value - float(model.gap_)
+    )
     return obj, rows, w, model._risk_intercept() if intercept else 0.0, u

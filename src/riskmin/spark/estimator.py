@@ -99,7 +99,9 @@ class SparkEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] #
 
         def predict(batches: Any) -> Any:
             for columns in batches:
-                batch = pa.RecordBatch.from_arrays(list(columns), names=list(reader.features))
+                # Spark gives a single column without a tuple
+                given = columns if isinstance(columns, tuple) else (columns,)
+                batch = pa.RecordBatch.from_arrays(list(given), names=list(reader.features))
                 values = getattr(model, method)(reader.block("the DataFrame", batch))
                 yield pa.array(values.tolist() if values.ndim > 1 else values)
 

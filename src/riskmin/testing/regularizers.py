@@ -168,9 +168,9 @@ def _check_line(reg: Regularizer, w: Array, d: Array, t: float) -> None:
 
 
 def _check_bound(reg: Regularizer, cut: Cut, lam: float, points: list[Array]) -> None:
-    """Check that `scale` is the best shrinkage s of the cut (a, b), and that the bound it gives is valid.
+    """Check that `scale` is the best shrinkage s of the cut (a, b), and that `bound` is valid, and that of s.
 
-    The bound is s b - lam Omega*(-s a / lam) <= max(0, a @ w + b) + lam Omega(w) for every w.
+    It is s b - lam Omega*(-s a / lam) <= max(0, a @ w + b) + lam Omega(w) for every w.
     """
 
     def bound(s: float) -> float:
@@ -183,6 +183,9 @@ def _check_bound(reg: Regularizer, cut: Cut, lam: float, points: list[Array]) ->
     best, lower = max(bound(float(t)) for t in others), bound(s)
     good = lower >= best - 1e-7 * (1 + abs(best))
     require(good, reg, f"scale gives s = {s:.9g} and the bound {lower:.9g}, but another s gives {best:.9g}")
+    own = reg.bound(cut, lam)
+    same = close(own, lower, 1e-9, 1e-12 * (abs(cut.b) + lam))
+    require(same, reg, f"bound gives {own:.9g}, but the s of scale gives {lower:.9g}")
     for w in points:
         above = max(0.0, float(cut.a @ w) + cut.b) + lam * reg.value(w)
         valid = lower <= above + 1e-9 * (1 + abs(above))

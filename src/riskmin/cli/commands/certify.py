@@ -26,7 +26,7 @@ from riskmin.cli.inputs import (
     target_option,
     trust_option,
 )
-from riskmin.cli.loading import command_clock, fit_kwargs, load_for_model, seconds_left
+from riskmin.cli.loading import command_clock, fit_kwargs, load_for_model, load_saved, seconds_left
 from riskmin.cli.output import pluralize, print_pairs
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.ordinal_ranking import require_queries
@@ -87,7 +87,7 @@ def certify(
     # `load_model` would raise an error, but a changed file is a refuted claim
     if not _intact(model):
         return _report("refuted", f"{model} was changed: its checksum does not match", {}, as_json)
-    fitted = estimators.load_model(model, trust)
+    fitted = load_saved(model, trust)
     if (data is None) == (owners is None):
         raise click.UsageError("give DATA, or --owners for a model that was fitted to the rows of owners")
     if owners is not None:

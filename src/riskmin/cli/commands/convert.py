@@ -20,6 +20,7 @@ from riskmin.cli.inputs import (
     target_option,
     trust_option,
 )
+from riskmin.cli.loading import load_saved
 from riskmin.cli.output import pluralize, print_pairs
 from riskmin.core.messages import printable
 from riskmin.data import convert as convert_file
@@ -156,7 +157,7 @@ def export(model: Path, output: Path, file_format: str, trust: tuple[str, ...]) 
 
     The inputs are X; or, of a model of a raw table, its columns, since the preparation is part of the file.
     """
-    from riskmin.estimators import load_model, to_onnx
+    from riskmin.estimators import to_onnx
 
     if output.suffix.lower() not in ("", f".{file_format}"):
         raise ValueError(
@@ -165,7 +166,7 @@ def export(model: Path, output: Path, file_format: str, trust: tuple[str, ...]) 
         )
     check_writable(output)
     check_distinct_paths({"MODEL": model}, {"OUTPUT": output})
-    made = to_onnx(load_model(model, trust), output)
+    made = to_onnx(load_saved(model, trust), output)
     click.echo(f"{output}, {file_format.upper()} of riskmin {made.producer_version}")
     names = [", ".join(printable(one.name) for one in part) for part in (made.graph.input, made.graph.output)]
     print_pairs([("inputs", names[0]), ("outputs", names[1])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import textwrap
 from typing import Any
 
 import click
@@ -15,6 +16,8 @@ from riskmin.losses import LOSSES, formula
 from riskmin.regularizers import REGULARIZERS
 from riskmin.solvers import SOLVERS
 
+FORMULA_WIDTH = 59
+"""So long are the lines of a formula, for a table of at most 100 characters."""
 _NOTES = """\
 z = x @ w + b is the score, y the label (-1 or +1 for classification), r = z - y.
 With several classes, z_j is the score of class j: hinge, squared_hinge and logistic take them, too.
@@ -115,5 +118,7 @@ def _loss_rows(entries: list[dict[str, Any]]) -> list[list[str]]:
             rows += [["", "", ""], [f"for {task}:", "", ""]]
         settings = ", ".join(f"{k}={v:g}" for k, v in entry["parameters"].items() if v is not None)
         text = f"{entry['formula']}; {settings}" if settings else entry["formula"]
-        rows.append([entry["name"], "yes" if entry["smooth"] else "no", text])
+        first, *others = textwrap.wrap(text, FORMULA_WIDTH)
+        rows.append([entry["name"], "yes" if entry["smooth"] else "no", first])
+        rows += [["", "", f"  {line}"] for line in others]
     return rows

@@ -27,7 +27,7 @@ from riskmin.cli.inputs import (
     target_option,
     trust_option,
 )
-from riskmin.cli.loading import load_for_model
+from riskmin.cli.loading import load_for_model, load_saved
 from riskmin.cli.output import print_pairs
 from riskmin.cli.prediction_table import NamedColumn, csv_lines, id_columns, prediction_columns
 from riskmin.cli.tables import offset_options, weight_option
@@ -94,7 +94,6 @@ def predict(
     novel row and 1 a normal one. For rankings the prediction is a score: within a query, higher scores rank
     first. For taggers the output is the input file with one more column.
     """
-    from riskmin.estimators import load_model
     from riskmin.report import write_text
 
     as_csv = as_csv or bool(ids)
@@ -106,7 +105,7 @@ def predict(
         check_writable(output)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
     check_not_swapped(model, data)
-    fitted = load_model(model, trust)
+    fitted = load_saved(model, trust)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
         raise ValueError(
             f"{model} has no probabilities: fit with --loss logistic, or calibrate the scores in Python by "
@@ -210,7 +209,7 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Compute the metrics of a model on labeled DATA."""
-    from riskmin.estimators import import_sklearn, load_model
+    from riskmin.estimators import import_sklearn
     from riskmin.estimators._common.offset import at_row_offset
     from riskmin.report.evaluation_page import write_evaluation
 
@@ -218,7 +217,7 @@ def evaluate(
     check_writable(report)
     check_distinct_paths({"MODEL": model, "DATA": data}, {"--report": report})
     check_not_swapped(model, data)
-    fitted = load_model(model, trust)
+    fitted = load_saved(model, trust)
     task = TASK_BEHAVIORS[fitted.task]
     numbers = {"weight": weight, "offset": offset, "exposure": exposure}
     table = load_for_model(fitted, data, target, qid, labels=task.needs_labels, numbers=numbers)

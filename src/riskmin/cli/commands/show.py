@@ -18,6 +18,7 @@ from riskmin.cli.inputs import (
     reg_name,
     trust_option,
 )
+from riskmin.cli.loading import load_saved
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tables import describe_preparation
 from riskmin.cli.tasks.evaluation import largest_weights
@@ -38,9 +39,8 @@ def show(model: Path, top: int, trust: tuple[str, ...], as_json: bool) -> None:
     model, by those of standardized columns.
     """
     from riskmin.core.persist import load_arrays
-    from riskmin.estimators import load_model
 
-    fitted = load_model(model, trust)
+    fitted = load_saved(model, trust)
     facts = _facts(fitted, load_arrays(model, "model")[1].get("version"), top)
     if as_json:
         click.echo(json.dumps(facts))

@@ -42,7 +42,10 @@ def fit_owned_rows(
     from riskmin.owners.executor import OwnersExecutor
     from riskmin.owners.fit import fit_owners
 
-    others = ("processes", "dask", "mpi", "target", "qid", "validation", "dry_run", "linear_constraints")
+    others = (
+        *("processes", "dask", "mpi", "target", "qid", "offset", "exposure"),
+        *("validation", "dry_run", "linear_constraints"),
+    )
     if data or any(given[name] for name in others):
         raise click.UsageError(
             "--owners takes all rows from owners: leave out DATA and options of other backends"

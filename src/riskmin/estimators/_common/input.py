@@ -458,6 +458,13 @@ def _ordered_rows(table: NDArray) -> tuple[NDArray, NDArray]:
     """Return an order of the rows in which equal ones are neighbors, and whether each is the first of these.
 
     The order depends on the numbers in the rows alone.
+
+    Examples
+    --------
+    >>> table = np.array([[1e20, 1.0], [1e20, 2.0], [1e20, 1.0]])  # of equal projections
+    >>> order, is_first = _ordered_rows(table)
+    >>> table[order, 1].tolist(), is_first.tolist()
+    ([1.0, 1.0, 2.0], [True, False, True])
     """
     projections = _projections(table)
     order = np.argsort(projections)

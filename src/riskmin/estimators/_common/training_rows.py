@@ -52,3 +52,19 @@ def training_rows(
             "y, sample_weight and offset of the fit"
         )
     return to_numpy(rows) if is_gpu_rows(rows) else rows, at, counts
+
+
+def used_rows(sample_weight: Any, X: Any) -> NDArray:
+    """Return which rows have a positive weight."""
+    n_rows = len(X) if isinstance(X, list) else X.shape[0]
+    if sample_weight is None:
+        return np.ones(n_rows, bool)
+    used: NDArray = np.asarray(compute_if_dask(sample_weight), dtype=np.float64) + np.zeros(n_rows) > 0
+    return used
+
+
+def offset_of_used(offset: Any, sample_weight: Any, X: Any) -> NDArray | None:
+    """Return the offset of the rows of positive weight; None stands for zeros."""
+    used = used_rows(sample_weight, X)
+    found = row_offset(offset, len(used))
+    return None if found is None else found[used]

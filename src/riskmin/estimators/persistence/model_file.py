@@ -23,6 +23,12 @@ from riskmin.core.registry import UntrustedCodeError
 from riskmin.estimators._common.base import CertifiedEstimator
 from riskmin.estimators._common.fit import resolve_loss, store_certificate
 from riskmin.estimators.persistence.params import check_loaded_model, params_from_dict, params_to_dict
+from riskmin.estimators.persistence.pipelines import (
+    pipeline_from_array,
+    pipeline_to_array,
+    split_pipeline,
+    with_last_step,
+)
 from riskmin.estimators.persistence.records import (
     read_count,
     read_feature_names,
@@ -87,11 +93,12 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : CertifiedEstimator
+    model : CertifiedEstimator, or Pipeline that ends in one
         An estimator of riskmin with a certificate, or a subclass of one, fitted, with a kernel given by name
         or by a class of riskmin: code is not written to files. Of a loss of your own, the file holds the
         module and name of its class and the parameters, which must be fields of a dataclass. The file of a
-        kernel machine holds the support vectors, which are rows of the data.
+        kernel machine holds the support vectors, which are rows of the data. The other steps of a pipeline
+        are stored by skops, and must be classes of packages.
     path : path
         An existing file is replaced.
 
@@ -108,6 +115,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     >>> model.loss, model.gap_ <= model.tol * model.objective_
     ('huber:delta=50', True)
     """
+    steps, model, step_name = split_pipeline(model)
     if not isinstance(model, CertifiedEstimator) or not model.can_be_saved:
         # the certificate of a search is that of its final fit
         is_search = "best_estimator_" in vars(model)
@@ -123,6 +131,10 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         fitted["feature_names"] = list(model.feature_names_in_)
     if model.preparation_ is not None:
         fitted["preparation"] = model.preparation_.to_dict()
+    if step_name:
+        fitted["step"] = step_name
+        if steps is not None:
+            arrays["pipeline"] = pipeline_to_array(steps)
     for key, value in (("command", model.command_), ("target", model.target_name_)):
         if value is not None:
             fitted[key] = value
@@ -155,7 +167,7 @@ def load_model(path: str | os.PathLike[str], trust: str | Collection[str] = ()) 
 
     Returns
     -------
-    CertifiedEstimator
+    CertifiedEstimator or Pipeline
         It predicts as the saved one did, has its certificate, and can be fitted again. Its ``result_`` has
         the last row of the trace.
 
@@ -252,7 +264,10 @@ def _read_model(
         model.target_name_ = read_text(fitted, "target")
     if "command" in fitted:
         model.command_ = printable(read_text(fitted, "command"))
-    return model
+    if "step" not in fitted:
+        return model
+    steps = pipeline_from_array(arrays["pipeline"], trust) if "pipeline" in arrays else None
+    return with_last_step(steps, read_text(fitted, "step"), model)
 
 
 def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:

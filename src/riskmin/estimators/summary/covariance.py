@@ -13,11 +13,14 @@ is :math:`b + \mu^\top w`: columns whose mean is large beside their standard dev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from riskmin.arrays.namespace import is_sparse
 from riskmin.certificates.curvature import (
     centered_gram,
     column_sums,
@@ -26,6 +29,7 @@ from riskmin.certificates.curvature import (
     row_curvatures,
 )
 from riskmin.core import NDArray
+from riskmin.core.limits import LIMITS
 from riskmin.estimators._common.base import RiskArguments
 
 
@@ -44,8 +48,63 @@ class CoefficientCovariance:
     """With several classes, how far each coefficient is from that of the minimum of J, at most."""
 
 
+@dataclass(frozen=True)
+class Sandwich:
+    """Which form of the sandwich to compute, in the names of MacKinnon and White (1985)."""
+
+    kind: str = "HC0"
+    """HC0; HC1, times n / (n - q) for q coefficients; HC2 and HC3, residuals by their leverage; "cluster"."""
+    groups: NDArray | None = None
+    """The cluster of each row: rows of one cluster depend on each other."""
+
+    def correction(self, n: float, q: int) -> float:
+        """Return the factor for the degrees of freedom, for n observations and q coefficients."""
+        if self.kind not in ("HC1", "cluster"):
+            return 1.0
+        if n <= q:
+            raise NoCovariance(f"{n:g} observations are too few for {q} coefficients: use covariance='HC0'")
+        if self.groups is None:
+            return n / (n - q)
+        k = len(np.unique(self.groups))
+        if k < 2:
+            raise NoCovariance("all rows are of one group: give groups of which there are two or more")
+        return k / (k - 1) * (n - 1) / (n - q)
+
+    def inner(
+        self, X: Any, slopes: NDArray, counts: NDArray, leverage: Callable[[], NDArray], mean: NDArray
+    ) -> NDArray:
+        """Return S sum_i s_i psi_i psi_i', or the same for the sums over clusters."""
+        total = float(counts.sum())
+        if self.groups is None:
+            squares = slopes**2 * (total / counts)
+            if power := {"HC2": 1, "HC3": 2}.get(self.kind):
+                squares /= np.maximum(1 - leverage(), np.finfo(float).eps) ** power
+            return centered_gram(X, squares, mean)
+        codes = np.unique(self.groups, return_inverse=True)[1]
+        member = sp.csr_array((slopes, (codes, np.arange(len(slopes)))))
+        sums = np.asarray(member.sum(axis=1)).reshape(-1, 1)
+        products = member @ X
+        products = products.toarray() if is_sparse(products) else np.asarray(products)
+        psi = np.hstack([sums, products - sums * mean])
+        # the penalty is a part of the loss of each row, and the gradients of all rows sum to zero
+        psi -= np.outer(np.bincount(codes, counts) / total, psi.sum(axis=0))
+        result: NDArray = total * psi.T @ psi
+        return result
+
+
+def leverages(X: Any, inverse: NDArray, mean: NDArray, has_intercept: bool) -> NDArray:
+    """Return x' H^-1 x of the centered rows, with a leading 1 for the intercept."""
+    out = np.empty(X.shape[0])
+    step = max(LIMITS.copy_max_entries // max(X.shape[1], 1), 1)
+    for rows in (slice(i, i + step) for i in range(0, X.shape[0], step)):
+        Z = (X[rows].toarray() if is_sparse(X) else X[rows]) - mean
+        Z = np.hstack([np.ones((len(Z), 1)), Z]) if has_intercept else Z
+        out[rows] = np.einsum("ij,jk,ik->i", Z, inverse, Z, optimize=True)
+    return out
+
+
 def coefficient_covariance(
-    model: Any, X: Any, at: RiskArguments, counts: NDArray, *, sandwich: bool
+    model: Any, X: Any, at: RiskArguments, counts: NDArray, *, sandwich: Sandwich | None
 ) -> CoefficientCovariance:
     """Return the covariance of the coefficients of a fitted model of one score per row.
 
@@ -62,10 +121,16 @@ def coefficient_covariance(
     keep = slice(None) if has_intercept else slice(1, None)
     inverse = inverse_of(H[keep, keep])
     dispersion, inner = 1.0, inverse
-    if sandwich:
-        M = centered_gram(X, slopes**2 * (total / counts), mean)
+    if sandwich is not None:
+
+        def leverage() -> NDArray:
+            """The share of a single observation in the Hessian of their sum, in its own direction."""
+            return h / counts * leverages(X, inverse, mean, has_intercept)
+
+        M = sandwich.inner(X, slopes, counts, leverage, mean)
         gradient = np.concatenate([[slopes.sum()], column_sums(X, slopes) - mean * slopes.sum()])
-        inner = inverse @ (M - np.outer(gradient, gradient))[keep, keep] @ inverse
+        centered = M if sandwich.groups is not None else M - np.outer(gradient, gradient)
+        inner = sandwich.correction(total, len(H[keep])) * (inverse @ centered[keep, keep] @ inverse)
     elif loss.likelihood == "normal":
         dispersion = _residual_variance(z - y, counts, len(H[keep]))
     T = np.eye(len(H))

@@ -24,11 +24,11 @@ from riskmin.certificates.region import CenteredRows, distance_to_minimum
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators.summary.covariance import CoefficientCovariance, NoCovariance
+from riskmin.estimators.summary.covariance import CoefficientCovariance, NoCovariance, Sandwich
 
 
 def class_covariance(
-    model: Any, X: Any, at: RiskArguments, counts: NDArray, *, sandwich: bool
+    model: Any, X: Any, at: RiskArguments, counts: NDArray, *, sandwich: Sandwich | None
 ) -> CoefficientCovariance:
     """Return the covariance of coefficients less those of the first class: for each class b, then w.
 
@@ -47,12 +47,15 @@ def class_covariance(
     keep = np.tile(np.r_[has_intercept, np.ones(p, bool)], k - 1)
     inverse = inverse_of(H[np.ix_(keep, keep)])
     inner = inverse
-    if sandwich:
+    if sandwich is not None:
+        if sandwich.kind not in ("HC0", "HC1"):
+            raise NoCovariance(f"covariance={sandwich.kind!r} is for one score per row: use 'HC0' or 'HC1'")
         D = dz @ basis
         M = _gram_blocks(X, D[:, :, None] * D[:, None, :] * (total / counts)[:, None, None], mean)
         sums = [np.r_[d.sum(), column_sums(X, d) - mean * d.sum()] for d in D.T]
         gradient = np.concatenate(sums)
         inner = inverse @ (M - np.outer(gradient, gradient))[np.ix_(keep, keep)] @ inverse
+        inner = sandwich.correction(total, len(inverse)) * inner
     # back from centered columns, b = (b + mean'w) - mean'w, and from U to differences of classes
     T = np.eye(p + 1)
     T[0, 1:] = -mean

@@ -13,15 +13,18 @@ from riskmin.certificates.curvature import SingularHessian
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.fit import resolve_regularizer
-from riskmin.estimators._common.training_rows import training_rows
+from riskmin.estimators._common.input import compute_if_dask
+from riskmin.estimators._common.training_rows import offset_of_used, training_rows, used_rows
 from riskmin.estimators.gpu_rows import dense_weights, on_host
 from riskmin.estimators.region import region_of_rows
 from riskmin.estimators.scikit_learn import check_is_fitted
-from riskmin.estimators.summary.covariance import NoCovariance, coefficient_covariance
+from riskmin.estimators.summary.covariance import NoCovariance, Sandwich, coefficient_covariance
 from riskmin.estimators.summary.multiclass import class_covariance
+from riskmin.estimators.summary.statistics import FitStatistics, JointTest, fit_statistics
 
 MAX_COEFFICIENTS = 10_000
 """The Hessian of more coefficients than this takes more than 0.8 GB."""
+SANDWICHES = "sandwich", "HC0", "HC1", "HC2", "HC3"
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +51,7 @@ class CoefficientSummary:
     covariance : (q, q) array
         The covariance of the coefficients.
     method : str
-        "hessian" or "sandwich"; empty without standard errors.
+        "hessian", "sandwich", or the form of the sandwich that was asked for; empty without standard errors.
     freedom : float
         Degrees of freedom of the t distribution; infinite for the normal distribution.
     proved : (q, 2) array
@@ -60,6 +63,8 @@ class CoefficientSummary:
         What was fitted: the loss, the penalty, the number of observations and the certificate.
     note : str
         What to know about the standard errors.
+    statistics : FitStatistics or None
+        R^2, the deviance, the log-likelihood, AIC and BIC, where the loss is half the deviance.
 
     Examples
     --------
@@ -83,6 +88,44 @@ class CoefficientSummary:
     proved: NDArray
     heading: dict[str, str] = field(default_factory=dict)
     note: str = ""
+    statistics: FitStatistics | None = None
+
+    def wald_test(self, names: Any = None) -> JointTest:
+        r"""Test that coefficients are zero, by :math:`\hat\theta^\top V^{-1} \hat\theta` of them.
+
+        Parameters
+        ----------
+        names : sequence of str, or None
+            Some of `names`; None for all but intercepts.
+
+        Returns
+        -------
+        JointTest
+            Chi-squared; divided by the number of coefficients, with the F distribution, where `freedom` is
+            finite.
+        """
+        chosen = [n for n in self.names if n.rpartition(": ")[2] != "intercept"] if names is None else names
+        if unknown := [name for name in chosen if name not in self.names]:
+            raise ValueError(f"{unknown[0]!r} is no coefficient: the names are {', '.join(self.names)}")
+        if not self.method:
+            raise ValueError(f"the table has no covariance. {self.note}")
+        index, special = [self.names.index(name) for name in chosen], scipy_module("special")
+        theta, q = self.coef[index], len(index)
+        statistic = float(theta @ np.linalg.solve(self.covariance[np.ix_(index, index)], theta))
+        if math.isinf(self.freedom):
+            return JointTest(statistic, q, float(special.chdtrc(q, statistic)))
+        return JointTest(statistic / q, q, float(special.fdtrc(q, self.freedom, statistic / q)))
+
+    def likelihood_ratio_test(self) -> JointTest:
+        """Test the model against the intercept alone, by twice the difference of the log-likelihoods."""
+        found = self.statistics
+        if found is None or math.isnan(found.log_likelihood):
+            raise ValueError("the loss is no log-likelihood of a known distribution: use wald_test()")
+        q = sum(name.rpartition(": ")[2] != "intercept" for name in self.names)
+        statistic = found.null_deviance - found.deviance
+        if not math.isinf(self.freedom):  # the variance is estimated, too
+            statistic = found.n * math.log(found.null_deviance / found.deviance)
+        return JointTest(statistic, q, float(scipy_module("special").chdtrc(q, statistic)))
 
     @property
     def precision(self) -> float:
@@ -174,6 +217,7 @@ class SummaryMixin:
         offset: Any = None,
         level: float = 0.95,
         covariance: str | None = None,
+        groups: Any = None,
     ) -> CoefficientSummary:
         r"""Return the coefficients with standard errors, z values and confidence intervals.
 
@@ -201,8 +245,12 @@ class SummaryMixin:
             As given to `fit`.
         level : float
             The level of the confidence intervals, in (0, 1).
-        covariance : None, "hessian" or "sandwich"
-            Which of the two to compute; None for the default of the loss.
+        covariance : None, "hessian", "sandwich", "HC0", "HC1", "HC2" or "HC3"
+            Which of the two to compute; None for the default of the loss. "HC0" is the sandwich; "HC1" to
+            "HC3" are its corrections for few observations, by MacKinnon and White.
+        groups : (n,) array, optional
+            The cluster of each row, such as a person or a school: the sandwich sums the gradients of each
+            cluster, whose rows may depend on each other, with statsmodels' correction for few clusters.
 
         Returns
         -------
@@ -220,6 +268,7 @@ class SummaryMixin:
         model         LinearClassifier, logistic, l2, alpha=1e-06
         observations  500
         certificate   converged: J = 0.618984, proved relative gap ...
+        fit           R2 ..., deviance 618.9..., AIC 624.9..., BIC ...
         covariance    inverse Hessian of the objective (binomial likelihood)
         ------...
                          coef  std err       z     P>|z| ...
@@ -232,36 +281,56 @@ class SummaryMixin:
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}, but a confidence level is between 0 and 1, such as 0.95")
-        if covariance not in (None, "hessian", "sandwich"):
-            raise ValueError(f"covariance={covariance!r}: give 'hessian', 'sandwich' or None")
+        if covariance not in (None, "hessian", *SANDWICHES):
+            names = ", ".join(map(repr, SANDWICHES))
+            raise ValueError(f"covariance={covariance!r}: give 'hessian', {names} or None")
+        if groups is not None and covariance not in (None, "sandwich"):
+            raise ValueError("groups have a sandwich of their own: leave covariance out")
         check_is_fitted(self)
-        return summarize(self, X, y, sample_weight, offset, level, covariance)
+        return summarize(self, X, y, sample_weight, offset, level, covariance, groups)
 
 
 def summarize(
-    model: Any, X: Any, y: Any, sample_weight: Any, offset: Any, level: float, covariance: str | None
+    model: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    offset: Any,
+    level: float,
+    covariance: str | None,
+    groups: Any,
 ) -> CoefficientSummary:
     """Return the summary of a fitted linear model; see `SummaryMixin.summary`."""
     rows, at, counts = training_rows(model, X, y, sample_weight, offset)
+    used, shift = used_rows(sample_weight, X), offset_of_used(offset, sample_weight, X)
     names, coef = _coefficients(model)
     loss = model._fitted_loss()
     heading = _heading(model, counts)
+    statistics = fit_statistics(loss, at, counts, shift, (len(coef), bool(model.fit_intercept)))
+    if statistics is not None:
+        heading["fit"] = str(statistics)
     unknown = np.full(len(coef), math.nan)
     try:
-        sandwich = _uses_sandwich(model, loss, covariance, len(coef))
+        if groups is not None:
+            covariance = "cluster"
+        sandwich = None
+        if _uses_sandwich(model, loss, covariance, len(coef)):
+            kind = "HC0" if covariance in (None, "sandwich") else covariance
+            sandwich = Sandwich(kind, None if groups is None else _groups(groups, used))
         compute = class_covariance if loss.multi_output else coefficient_covariance
         found = compute(model, rows, at, counts, sandwich=sandwich)
     except (NoCovariance, SingularHessian) as reason:
         matrix = np.full((len(coef),) * 2, math.nan) if len(coef) <= MAX_COEFFICIENTS else np.empty((0, 0))
         none = np.full((len(coef), 2), math.nan)
         note = f"No standard errors: {reason}."
-        return CoefficientSummary(names, coef, unknown, level, matrix, "", math.inf, none, heading, note)
+        empty = "", math.inf, none, heading, note, statistics
+        return CoefficientSummary(names, coef, unknown, level, matrix, *empty)
     std_err = np.sqrt(np.diag(found.matrix))
-    proved = _proved_intervals(model, rows, at, counts, coef, found)
-    exact = loss.likelihood == "normal" and not sandwich
+    proved = _proved_intervals(model, rows, at, counts, shift, coef, found)
+    exact = loss.likelihood == "normal" and sandwich is None
     heading["covariance"] = (
-        "sandwich, which needs no likelihood"
-        if sandwich
+        f"sandwich{'' if covariance in (None, 'sandwich') else f' ({covariance})'}, which needs no likelihood"
+        if sandwich is not None
         else f"inverse Hessian of the objective ({loss.likelihood} likelihood)"
     )
     if exact:
@@ -272,20 +341,33 @@ def summarize(
         std_err,
         level,
         found.matrix,
-        "sandwich" if sandwich else "hessian",
+        "hessian" if sandwich is None else covariance or "sandwich",
         float(counts.sum()) - len(coef) if exact else math.inf,
         proved,
         heading,
+        statistics=statistics,
     )
     return replace(summary, note=_note(model, summary.precision))
 
 
-def _proved_intervals(model: Any, rows: Any, at: Any, counts: NDArray, coef: NDArray, found: Any) -> NDArray:
+def _groups(groups: Any, used: NDArray) -> NDArray:
+    """Return the clusters of the rows of positive weight."""
+    values = np.asarray(compute_if_dask(groups))
+    if values.shape != used.shape:
+        raise ValueError(
+            f"groups has shape {values.shape}, but X has {len(used)} rows: give the cluster of each row"
+        )
+    return values[used]
+
+
+def _proved_intervals(
+    model: Any, rows: Any, at: Any, counts: NDArray, offset: NDArray | None, coef: NDArray, found: Any
+) -> NDArray:
     """Return the ends of intervals that hold the coefficients of the minimum; NaN if none are known."""
     if model._fitted_loss().multi_output:
         return np.stack([coef - found.distance, coef + found.distance], axis=1)
     try:
-        return region_of_rows(model, rows, at, counts).intervals
+        return region_of_rows(model, rows, at, counts, offset).intervals
     except ValueError:  # a loss without a conjugate, or a penalty that is no sum of squares
         return np.full((len(coef), 2), math.nan)
 
@@ -330,7 +412,7 @@ def _uses_sandwich(model: Any, loss: Any, covariance: str | None, n_coefficients
     if covariance == "hessian" and not loss.likelihood:
         raise NoCovariance(f"{name} is no log-likelihood: use covariance='sandwich'")
     if covariance is not None:
-        return covariance == "sandwich"
+        return covariance != "hessian"
     # class weights change the likelihood, but not the distribution of y
     return not loss.likelihood or model.class_weight is not None
 

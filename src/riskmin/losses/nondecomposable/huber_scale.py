@@ -45,9 +45,9 @@ class HuberScale(Loss):
     >>> z, y, c = np.zeros(5), np.array([-1.0, -0.5, 0.0, 0.5, 100.0]), np.full(5, 0.2)
     >>> value, dz = HuberScale().value_grad(z, y, c)
     >>> round(float(value), 4), dz.round(3).tolist()
-    (54.6506, [0.4, 0.2, 0.0, -0.2, -0.54])
+    (54.8692, [0.54, 0.329, 0.0, -0.329, -0.54])
     >>> round(HuberScale().scale(z, y, c), 4)
-    0.7095
+    0.6075
     """
 
     epsilon: float = 1.35

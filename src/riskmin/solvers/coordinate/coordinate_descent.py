@@ -8,7 +8,7 @@ minimizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
@@ -47,8 +47,6 @@ class CoordinateDescent(Solver):
     ----------
     start : int
         Size of the first working set, in addition to the features with w_j != 0.
-    tol : float
-        The relative gap of the run: models are not minimized more exactly than it needs. 0: no limit.
 
     References
     ----------
@@ -66,14 +64,9 @@ class CoordinateDescent(Solver):
     """
 
     start: int = 64
-    tol: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         check_whole(self, "start")
-
-    def for_tolerance(self, tol: float) -> CoordinateDescent:
-        """Minimize models as exactly as a relative gap of tol needs."""
-        return replace(self, tol=tol)
 
     def supports(self, obj: Objective) -> str | None:
         """None for a sum over coordinates, local rows and a loss with finite second derivatives."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -78,17 +77,15 @@ class CoordinateProblem:
     columns: DenseColumns | SparseColumns
     terms: NDArray
     """Lam times the regularizer: four rows (absolute, square, lower, upper), one entry per column."""
-    tol: float
-    """The relative gap of the run; 0 if it is unknown."""
 
     @classmethod
-    def create(cls, solver: Any, obj: Objective) -> CoordinateProblem:
+    def create(cls, solver: object, obj: Objective) -> CoordinateProblem:
         """Build the problem of an objective that the solver supports."""
         rows, loss, has_intercept = local_rows_of(obj.risk, solver)
         terms = np.empty((4, rows.X.shape[1]))
         t = obj.reg.terms(terms[0])
         terms[0], terms[1], terms[2], terms[3] = obj.lam * t.absolute, obj.lam * t.square, t.lower, t.upper
-        return cls(PointEvaluator(obj, rows, loss, has_intercept), columns_of(rows), terms, solver.tol)
+        return cls(PointEvaluator(obj, rows, loss, has_intercept), columns_of(rows), terms)
 
     def violation(self, w: NDArray, grad: NDArray) -> NDArray:
         """Return how fast J falls along each coordinate, in the better direction; at most 0 at a minimum.
@@ -125,23 +122,11 @@ class CoordinateProblem:
         if schedule.damping:
             curvature = curvature + schedule.damping * (schedule.max_curvature or 1.0) * c
         terms = np.ascontiguousarray(self.terms[:, columns])
-        tol = schedule.forcing * schedule.last_violation
-        if constant:
-            # The model is the risk itself: minimize it more exactly, but not more than the gap needs.
-            enough = self._violation_of_gap(self.tol * evaluation.value, terms)
-            tol = max(0.1 * tol, min(enough, 0.1 * schedule.last_violation))
+        # A model of constant curvature is the risk itself: minimize it more exactly.
+        tol = (0.1 if constant else 1.0) * schedule.forcing * schedule.last_violation
         w, grad, slope = point.w[columns], evaluation.grad[columns], evaluation.slope
         flags = self.points.has_intercept, tol, constant, schedule.slow > 0
         return Model(columns, w, grad, slope, curvature, terms, *flags), schedule
-
-    def _violation_of_gap(self, gap: float, terms: NDArray) -> float:
-        """Return violations of optimality that leave at most about this gap.
-
-        By Fenchel's inequality they leave sum_j violation_j^2 / (2 square_j). And slopes that violate the
-        penalties by a share t must be scaled by 1 / (1 + t), which costs about 2 t lam |w|_1.
-        """
-        by_squares = math.sqrt(gap * float(terms[1].min()) / terms.shape[1])
-        return max(by_squares, 0.25 * self.tol * float(terms[0].min()))
 
     def predicted_slopes(self, model: Model, solution: Solution) -> NDArray | None:
         """Return the slopes in the scores that the model predicts at its minimizer; None if they are no use.
