@@ -204,7 +204,7 @@ def test_the_spark_tutorial_runs(spark, tmp_path, monkeypatch):
     for model in (scope["model"].estimator_, scope["local"]):
         assert model.gap_ <= model.tol * model.objective_
     assert scope["model"].estimator_.objective_ == pytest.approx(scope["local"].objective_, rel=2e-3)
-    assert {"prediction", "bought"} < set(pl.read_parquet(tmp_path / "scored").columns)
+    assert {"prediction", "bought"} < set(pl.read_parquet(tmp_path / "scored" / "*.parquet").columns)
     assert riskmin.load_data(tmp_path / "all.rsk").X.shape == (400, 3)
 
 
