@@ -23,6 +23,10 @@ class CostModel:
     """Passes over a wide X in which Newton's method gains about one decimal digit of the gap."""
     smooth_newton_passes_per_digit: float = 20.0
     """The same for smooth losses on sparse X."""
+    newton_small_columns: int = 128
+    """Columns up to which a factorization in each of Newton's steps costs little."""
+    newton_small_entries: int = 2**17
+    """Entries of X up to which Newton's method takes milliseconds."""
     newton_max_remote_rows: int = 2**25
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
     newton_max_rows: int = 128

@@ -21,9 +21,7 @@ from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import mix_two
 from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
-from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
-from riskmin.solvers.newton.least_squares import KrylovPoints, LeastSquares
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.row_span import softmax_iterates
 from riskmin.solvers.newton.multi_output.score_problems import (
@@ -32,11 +30,9 @@ from riskmin.solvers.newton.multi_output.score_problems import (
     multi_output_reason,
 )
 from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
-from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
-from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
-from riskmin.solvers.newton.small.stages import SmallProblem
+from riskmin.solvers.newton.stages import StagedNewton
 from riskmin.solvers.newton.subsampling import sampled_start
 
 
@@ -164,21 +160,17 @@ class Newton(Solver):
         self.check_supports(obj)
         if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
             return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
-        if SmallProblem.accepts(obj, self.direct):
-            return self._run_small(SmallProblem(obj), w0)
+        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        if staged is not None:
+            if self.sampled and not w0.any():
+                return staged.iterates(staged.sampled_start())
+            return staged.iterates(staged.start(staged.augmented(w0)))
         problem = choose_score_problem(obj)
         if SoftmaxProblem.accepts(obj):
             return softmax_iterates(obj, problem, w0)
         # where too few rows are active, a smooth loss is smoothed further at first
         penalty = obj.lam * obj.reg.value(w0)
         reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
-        if reuse and SmallSmoothProblem.accepts(obj, self.direct, problem):
-            small = SmallSmoothProblem(obj, problem)
-            start = small.start(w0)
-            return small.iterates(start, start.cut)
-        system = self._linear_system(obj, problem, True) if reuse else None
-        if isinstance(system, ReusedHessian) and LeastSquares.accepts(problem, system):
-            return self._run_least_squares(obj, problem, system, w0)
         # one step solves the squared loss exactly, so a sample saves nothing
         if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
@@ -202,34 +194,30 @@ class Newton(Solver):
         Smooth losses have no use for multipliers, but for the matrix of a small problem.
         """
         self.check_supports(obj)
+        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        if staged is not None:
+            return staged.warm_started(state)
         if obj.risk.loss.smooth:
-            return self._warm_started_small(obj, state) if "matrix" in state else None
+            return None
         # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
-        if SmallProblem.accepts(obj, self.direct):
-            small = SmallProblem(obj)
-            return self._run_small(small, w, small.saved_score_gradient(state))
         problem = choose_score_problem(obj)
         center = problem.saved_score_gradient(state) if problem.uses_center else None
         return self._run_from(obj, problem, self._point(obj, problem, w, 0.0, False, center), False)
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """For losses of one score per row: scores and cuts are computed again."""
+        return StagedNewton.of(obj, self.direct, self.mu_decrease) is not None
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Continue from a saved state, also from those of version 0.1, which had two Newton solvers."""
+        """Continue from a saved state."""
         self.check_supports(obj)
-        if "smoothed" in state:
-            points, problem = KrylovPoints.from_state(obj, state), choose_score_problem(obj)
-            system: Any = self._linear_system(obj, problem, True)
-            return self._run_least_squares(obj, problem, system, points)
+        if "v" in state:
+            staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+            assert staged is not None
+            return staged.iterates(staged.restored(state), resumed=True)
         saved = NewtonState.from_arrays(obj, state)
-        if SmallProblem.accepts(obj, self.direct):
-            iterates = SmallProblem(obj).iterates(saved.point, saved.best, self.mu_decrease, self.MU_FLOOR)
-            next(iterates)
-            return iterates
         problem = choose_score_problem(obj)
-        if "small" in saved.system:
-            iterates = SmallSmoothProblem(obj, problem).iterates(saved.point, saved.best)
-            next(iterates)
-            return iterates
         if "softmax" in saved.system:
             iterates = softmax_iterates(obj, problem, saved.point.w, saved.point.z, saved.best)
             next(iterates)
@@ -240,33 +228,6 @@ class Newton(Solver):
         iterates = self._run(obj, problem, system, saved.point, saved.best)
         next(iterates)  # the iterate that was saved
         return iterates
-
-    def _warm_started_small(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
-        """The iterates from the point and with the matrix of a run for another lam."""
-        problem = choose_score_problem(obj)
-        if not SmallSmoothProblem.accepts(obj, self.direct, problem):
-            return None
-        small = SmallSmoothProblem(obj, problem)
-        small.kept = state["kept"], state["matrix"]
-        start = small.start(state["w"], float(state["number.b"][0]))
-        return small.iterates(start, start.cut, warm=True)
-
-    def _run_small(self, problem: SmallProblem, w: Array, center: NDArray | None = None) -> Iterator[Iterate]:
-        """The iterates on few rows and columns; known multipliers need less smoothing."""
-        point = problem.start(w, center, 1.0 if center is None else self.WARM_MU_SHARE)
-        return problem.iterates(point, point.cut, self.mu_decrease, self.MU_FLOOR)
-
-    def _run_least_squares(
-        self, obj: Objective, problem: Any, system: ReusedHessian, start: Array | KrylovPoints
-    ) -> Iterator[Iterate]:
-        """The iterates of conjugate gradients, and after as many steps as a factorization costs, that one."""
-        quadratic, resumed = LeastSquares(obj, problem, system), isinstance(start, KrylovPoints)
-        points = start if isinstance(start, KrylovPoints) else quadratic.started(start)
-        yield from quadratic.iterates(points, resumed)
-        if points.steps > quadratic.max_steps:
-            system.steps = points.steps
-            point = self._point(obj, problem, points.w, 0.0, True)
-            yield from self._run(obj, problem, system, point, point.cut)
 
     def _run_sampled(self, obj: Objective, w: Array, mu: float, reuse: bool) -> Iterator[Iterate]:
         """The iterates on a sample of the rows."""
@@ -368,8 +329,6 @@ SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
     DeviceScoreProblem,
     SimplexDual,
     MultiOutputScoreProblem,
-    PiecewiseQuadratic,
-    ExponentialFamily,
     ScoreProblem,
 )
 """From the most special to the most general."""

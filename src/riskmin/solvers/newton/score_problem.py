@@ -295,9 +295,12 @@ def bracketed_newton(
         new = t - slope / curvature if curvature > 0 else math.inf
         # every third evaluation, a bracket that was not halved since the last check is bisected
         slow = n_evaluations % 3 == 0 and hi - lo > 0.5 * width
+        # far too long steps, as where exponentials overflow, are shortened by powers of ten
+        slow = slow or (lo == 0 and new > 0.5 * hi)
         width = hi - lo if n_evaluations % 3 == 0 else width
         if slow or not lo < new < hi:
-            new = 2 * t if hi == math.inf else 0.5 * (lo + hi)
+            new = 10 * t if hi == math.inf else 0.1 * hi if lo == 0 else 0.5 * (lo + hi)
+        new = min(new, 10 * t)
         if not lo < new < hi:
             break
         t = new
