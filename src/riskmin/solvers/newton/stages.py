@@ -114,6 +114,8 @@ class StagedNewton:
     """A Newton step that is lengthened so much leads to a minimum at infinity."""
     MAX_VALUE_EXCESS = 0.02
     """By how much the value of an iterate may exceed J(w), as a share of the complementarity."""
+    MAX_INTERCEPT_STEPS = 5
+    """Newton steps to the best intercept of an iterate."""
     MAX_UPDATES, MIN_UPDATED_ENTRIES = 20, 2**16
     """Updates of X' s after which it is computed for all rows, and the entries of X from which they pay."""
     MAX_STEPS, ITERATE_ENTRIES = 60, 2**26
@@ -226,16 +228,32 @@ class StagedNewton:
             self.obj.risk(np.zeros(self.X.p))  # raises an error if there is no best intercept
         return step * t
 
-    def _value(self, x: Point) -> float:
-        """J(w) up to a share of the complementarity: nonsmooth losses have another best intercept."""
-        model, complementarity = self.model, x.sums.complementarity
-        if not self.intercept or model.smooth or not 0 < complementarity < math.inf:
-            return x.value
-        # smoothing subtracts at most mu sum_i c_i u_i^2 / 2
-        square = float(model.c @ np.maximum(model.conjugate.lower**2, model.conjugate.upper**2))
-        mu, center = self.MAX_VALUE_EXCESS * complementarity / square, np.zeros(len(x.z))
-        _, _, sums = model.at(x.z + self._best_shift(x.z, mu, center), mu, center)
-        return min(x.value, sums.value + x.penalty)
+    def _value(self, x: Point) -> tuple[float, float | None]:
+        """J(w) at the best intercept, and this intercept if it is known up to rounding.
+
+        That of a nonsmooth loss is another one than that of the smoothed loss: J(w) exceeds the minimum over
+        b by at most a share of the complementarity.
+        """
+        model, complementarity, none = self.model, x.sums.complementarity, np.zeros(len(x.z))
+        if not self.intercept or not math.isfinite(x.value):
+            return x.value, None
+        if not model.smooth:
+            if not complementarity > 0:
+                return x.value, None
+            # smoothing subtracts at most mu sum_i c_i u_i^2 / 2
+            square = float(model.c @ np.maximum(model.conjugate.lower**2, model.conjugate.upper**2))
+            mu = self.MAX_VALUE_EXCESS * complementarity / square
+            _, _, sums = model.at(x.z + self._best_shift(x.z, mu, none), mu, none)
+            return min(x.value, sums.value + x.penalty), None
+        sums, shift = model.at(x.z, 0.0, none)[2] if complementarity else x.sums, 0.0
+        for _ in range(self.MAX_INTERCEPT_STEPS):
+            if sums.slope**2 <= 0.1 * INTERCEPT_RELATIVE_GAP * sums.curvature * sums.value:
+                return sums.value + x.penalty, float(x.v[-1] + shift)
+            if not sums.curvature > 0:
+                break
+            shift -= sums.slope / sums.curvature
+            sums = model.at(x.z + shift, 0.0, none)[2]
+        return x.value, None
 
     # ------------------------------------------------------------ the loop
     def iterates(self, run: Run, resumed: bool = False) -> Iterator[Iterate]:
@@ -388,10 +406,9 @@ class StagedNewton:
         if run.mu:  # scores of stages are updated: a resumed run, which computes them, has the same bits
             run.x = self.at(run.x.v, self.X.forward(run.x.v), run.mu, run.center)
         saved = replace(run)
-        near = float(at.v[-1]) if self.intercept and self.model.smooth else None
+        (value, b), system = self._value(at), self.system.to_arrays()
         w = at.v[: self.X.p]
-        system = self.system.to_arrays()
-        return Iterate(w, self._value(at), run.best, info, lambda: self._to_arrays(saved, system), near)
+        return Iterate(w, value, run.best, info, lambda: self._to_arrays(saved, system), b)
 
     # ------------------------------------------------------------ states
     def _to_arrays(self, run: Run, system: dict[str, Any]) -> dict[str, Array]:
