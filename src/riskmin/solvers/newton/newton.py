@@ -46,13 +46,13 @@ class Newton(Solver):
 
     followed by a line search on cached scores: one forward and one adjoint pass over X.
 
-    **Smooth losses** with second derivatives, such as `Logistic` and `SquaredHinge`. The tangent at each
-    point is a cut, which certifies a gap of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the
-    multipliers that a factorized step predicts give one whose gap hardly depends on :math:`\lambda`. The
-    matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With many
-    rows per column, the matrix is that of a sample, unless the sample turns out to be too different. With
-    many features, or if they cost less, conjugate gradients solve the system up to a residual of a fifth of
-    the gradient norm, with two passes over X per step; for the squared loss, one run of them suffices.
+    **Losses of one score per row** with `L2` have one loop, in the weights and the intercept together. A step
+    is solved by factorizing the matrix of the columns or that of the rows with nonzero second derivatives,
+    or by conjugate gradients with the last factorization or the diagonal as preconditioner, whichever has
+    the least counted cost; a factorization is used again while the squared gradient norm falls a
+    hundredfold per step. The multipliers that a step predicts are stationary at its end, so that the
+    complementarity there is their gap. Iterates are the start and points with a proved gap: 5e-4 first,
+    then a thousandth of the last one.
 
     **Nonsmooth losses** that are a maximum over multipliers, such as `Hinge` and `RocArea`, become smooth
     when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is subtracted inside the maximum. The multipliers of
@@ -61,14 +61,11 @@ class Newton(Solver):
     another center :math:`\bar\beta` decreases, and stationarity, which only more steps decrease. As soon as
     stationarity is below half of complementarity, the center moves to the multipliers of the point and
     :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0, and
-    :math:`\mu` decreases after each full step as long as complementarity is large. The linear system is
-    solved by conjugate gradients if few steps suffice, else by factorizing the matrix of all features, or
-    that of the rows with nonzero second derivatives.
+    :math:`\mu` decreases after each full step as long as complementarity is large.
 
-    On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
-    :math:`\mu` are made between two iterates, since most of their time would be spent between products. So
-    are steps for smooth losses on up to 2^20 entries (2^21 if second derivatives are continuous), in the
-    weights and the intercept together, until the gap is 5e-4, and then until it is a thousandth of the last.
+    Other regularizers, losses without conjugate and devices have the tangents at their points as cuts, and an
+    iterate per step. There smooth losses keep the matrix, of a sample if there are many rows per column, as
+    long as each step divides the squared gradient norm by 50, or run conjugate gradients to a fifth of it.
 
     `Softmax` with `L2` takes such stages at any size: conjugate gradients, preconditioned by the diagonal or
     by one matrix for all classes, end once their residual leaves enough of the gap, and the probabilities
@@ -156,7 +153,7 @@ class Newton(Solver):
         return None
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield one point per Newton step, and one whenever mu decreases; on few rows, one per stage."""
+        """Yield the start, then points with proved gaps; in the general form, one point per step."""
         self.check_supports(obj)
         if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
             return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
@@ -168,9 +165,7 @@ class Newton(Solver):
         problem = choose_score_problem(obj)
         if SoftmaxProblem.accepts(obj):
             return softmax_iterates(obj, problem, w0)
-        # where too few rows are active, a smooth loss is smoothed further at first
-        penalty = obj.lam * obj.reg.value(w0)
-        reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
+        reuse = problem.can_reuse_hessian
         # one step solves the squared loss exactly, so a sample saves nothing
         if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
@@ -189,10 +184,7 @@ class Newton(Solver):
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
     ) -> Iterator[Iterate] | None:
-        """Start from the point and the multipliers of a run on the same risk, of this or a dual method.
-
-        Smooth losses have no use for multipliers, but for the matrix of a small problem.
-        """
+        """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
         self.check_supports(obj)
         staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
         if staged is not None:
@@ -212,9 +204,8 @@ class Newton(Solver):
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         self.check_supports(obj)
-        if "v" in state:
-            staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
-            assert staged is not None
+        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        if staged is not None:  # no state of another form, whose cuts are not computed again
             return staged.iterates(staged.restored(state), resumed=True)
         saved = NewtonState.from_arrays(obj, state)
         problem = choose_score_problem(obj)
@@ -245,8 +236,7 @@ class Newton(Solver):
             mu_share = 1.0 if center is None else self.WARM_MU_SHARE
             mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
             center = problem.initial_center(z) if center is None else center
-        b = 0.0 if mu or w.any() or not problem.intercept else problem.constant_intercept()
-        evaluation = problem.evaluate(z, mu, center, b)
+        evaluation = problem.evaluate(z, mu, center, 0.0)
         return NewtonPoint(w, z, evaluation, problem.weight_gradient(evaluation), center, mu, mu)
 
     def _linear_system(self, obj: Objective, problem: ScoreProblem, reuse: bool) -> LinearSystem:
@@ -315,9 +305,7 @@ class Newton(Solver):
     def _next_mu(self, point: NewtonPoint, problem: ScoreProblem) -> float:
         """The mu of the next stage: a larger one if this stage took many steps."""
         slow = point.steps > self.SLOW_AFTER_STEPS and problem.uses_center
-        mu = (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
-        # below min_mu the smooth loss itself is used
-        return mu if mu > problem.min_mu else 0.0
+        return (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
 
 
 def _beside(w0: Array, it: Iterate) -> Iterate:
