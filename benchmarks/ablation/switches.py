@@ -140,51 +140,37 @@ def fallback(part: str, *tasks: str) -> Switch:
 
 
 NEWTON, CD = "solvers.newton.", "solvers.coordinate."
-REUSE, SYSTEM = NEWTON + "hessian_reuse:ReusedHessian", NEWTON + "linear_system:"
+STAGES, SYSTEM = NEWTON + "stages:StagedNewton", NEWTON + "systems:NewtonSystem"
 SOFTMAX = NEWTON + "multi_output.softmax:SoftmaxProblem"
 FACTS = "solvers.facts:Facts"
 
 SWITCHES = {
     # ------------------------------------------------------------ Newton's method
-    "Newton: small nonsmooth form": Switch(
-        (Patch(NEWTON + "small.stages:SmallProblem", "MAX_ENTRIES", 0),), NONSMOOTH
-    ),
-    "Newton: small smooth form": Switch(
-        (Patch(NEWTON + "small.smooth:SmallSmoothProblem", "MAX_ENTRIES", 0),), SMOOTH
-    ),
     "Newton: softmax stages": Switch((Patch(SOFTMAX, "accepts", NEVER),), ("softmax",)),
     "Newton: predicted multipliers": Switch(
         (
             Patch(NEWTON + "point:NewtonPoint", "MAX_PREDICTED_GAP", 0.0),
-            Patch(NEWTON + "small.smooth:SmallSmoothProblem", "_proved", without),
             Patch(SOFTMAX, "_predicted_cut", without),
         ),
-        (*SMOOTH, "softmax"),
+        ("softmax",),
     ),
     "Newton: sampled start": Switch(
-        (Patch(NEWTON + "subsampling", "START_SAMPLE_ONE_ROW_IN", ()),), (*SMOOTH, *NONSMOOTH)
+        (
+            Patch(STAGES, "SAMPLES", ()),
+            Patch(NEWTON + "subsampling", "START_SAMPLE_ONE_ROW_IN", ()),
+        ),
+        (*SMOOTH, *NONSMOOTH),
     ),
-    "Newton: sampled Hessian": Switch(
-        (Patch(REUSE, "SAMPLE_MIN_ROWS_PER_COLUMN", math.inf),), (*SMOOTH, *NONSMOOTH)
+    "Newton: kept factorization": Switch((Patch(SYSTEM, "_kept_step", without),), SMOOTH),
+    "Newton: updated gradients": Switch((Patch(STAGES, "MAX_UPDATES", 0),), NONSMOOTH),
+    "Newton: one array of columns and ones": Switch(
+        (Patch(NEWTON + "columns_and_ones", "MAX_COPIED_ENTRIES", 0),), (*SMOOTH, *NONSMOOTH), sparse=False
     ),
-    "Newton: reused Hessian": Switch((Patch(REUSE, "REUSE_DECREASE", math.inf),), (*SMOOTH, *NONSMOOTH)),
     "Newton: copied active rows": Switch(
-        (Patch(SYSTEM + "LinearSystem", "GATHER_BELOW_ONE_ROW_IN", math.inf),),
-        (*NONSMOOTH, "squared_hinge", "multiclass_hinge"),
+        (Patch(SYSTEM, "COPIED_SHARE", 0.0),), (*NONSMOOTH, "squared_hinge"), sparse=True
     ),
-    "Newton: systems of few rows": Switch(
-        (Patch(REUSE, "_should_factorize_rows", no),), (*SMOOTH, *NONSMOOTH)
-    ),
-    "Newton: one run of CG": Switch(
-        (Patch(NEWTON + "least_squares:LeastSquares", "accepts", NEVER),), ("squared",)
-    ),
-    "Newton: free columns": Switch(
-        (Patch(SYSTEM + "FreeColumns", "MAX_COLUMNS", 0),), (*SMOOTH, *NONSMOOTH), sparse=True
-    ),
-    "Newton: extra smoothing": Switch(
-        (Patch(NEWTON + "piecewise_quadratic:PiecewiseQuadratic", "MIN_CURVED_WEIGHT", 0.0),),
-        ("huber", "squared_hinge"),
-    ),
+    "Newton: systems of few rows": Switch((Patch(SYSTEM, "ROWS_GAIN", math.inf),), (*SMOOTH, *NONSMOOTH)),
+    "Newton: extra smoothing": Switch((Patch(STAGES, "MIN_CURVED_WEIGHT", 0.0),), ("huber", "squared_hinge")),
     "Newton: softmax row span": Switch(
         (Patch(NEWTON + "multi_output.row_span:RowSpan", "of", NONE),), ("softmax",)
     ),

@@ -117,7 +117,7 @@ def test_no_solver_is_recommended_that_refuses_the_regularizer(loss, standardize
         (rm.LinearRegressor("absolute", alpha=1e-14), LINE),
         (rm.LinearRegressor("squared", alpha=1e-30), LINE),
         (rm.LinearRegressor("absolute", alpha=1e-14), np.c_[LINE, -LINE]),
-        (rm.LinearClassifier(alpha=1e-14), LINE > 1),
+        (rm.LinearClassifier(alpha=1e-18), LINE > 1),
     ],
 )
 def test_an_absolute_tolerance_gives_convergence(model, y, tmp_path):

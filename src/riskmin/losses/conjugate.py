@@ -81,7 +81,7 @@ class IntervalConjugate(Conjugate):
     square: float = 0.0
 
     def value(self, u: Array) -> Array:
-        inside = self._inside(u)
+        inside = self.inside(u)
         return namespace(u).where((u >= self.lower) & (u <= self.upper), inside, math.inf)
 
     @property
@@ -91,7 +91,8 @@ class IntervalConjugate(Conjugate):
     def cancelling(self, u: Array) -> Array:
         return abs(self.shift * u)
 
-    def _inside(self, u: Array) -> Array:
+    def inside(self, u: Array) -> Array:
+        """Return l*(u) of multipliers between their bounds."""
         return self.shift * u + self.epsilon * namespace(u).abs(u) + 0.5 * self.square * u * u
 
     def grad(self, u: Array) -> Array:
@@ -103,16 +104,12 @@ class IntervalConjugate(Conjugate):
         The multiplier of row i is its dual variable,
         :math:`u_i = \arg\max_u\; u z_i - l^*(u, y_i) - \tfrac\mu2 (u - u_{0i})^2`.
         """
-        xp = namespace(z)
         t, start = self._argument(z, c, mu, center)
-        # shrink by epsilon, divide by the curvature q + mu, clip to the interval
-        if self.epsilon:
-            t = xp.sign(t) * xp.maximum(xp.abs(t) - self.epsilon, 0.0)
-        u = xp.minimum(xp.maximum(t / (self.square + mu), self.lower), self.upper)
+        u, _ = self.proximal(t, mu)
         # the subtracted term, c mu (u - u_0)^2 / 2: adding it back makes the tangent a cut of the loss
         offset = 0.5 * mu * (c @ ((u - start) * (u - start)))
         # value u z - l*(u) - offset, gradient c u
-        return c @ (u * z - self._inside(u)) - offset, c * u, offset
+        return c @ (u * z - self.inside(u)) - offset, c * u, offset
 
     def hessian(self, z: Array, c: Array, mu: float, center: Array | None = None) -> Hessian | None:
         r"""Return the Hessian of the smoothed loss, diagonal; None without curvature, q + mu = 0.
@@ -120,16 +117,21 @@ class IntervalConjugate(Conjugate):
         The second derivative of row i is :math:`c_i / (q + \mu)` where the maximizer u is inside the interval
         and nonzero (if epsilon > 0), else 0.
         """
-        curvature = self.square + mu
-        if not curvature:
+        if not self.square + mu:
             return None
-        xp = namespace(z)
-        t, _ = self._argument(z, c, mu, center)
-        # the maximizer is t, shrunk toward zero by epsilon, over q + mu, clipped to [lower, upper]
-        slope_active = xp.abs(t) > self.epsilon if self.epsilon else t == t
-        t = t - self.epsilon * xp.sign(t) if self.epsilon else t
-        inside = slope_active & (t > curvature * self.lower) & (t < curvature * self.upper)
-        return Hessian(c / curvature * xp.astype(inside, z.dtype))
+        return Hessian(c * self.proximal(self._argument(z, c, mu, center)[0], mu)[1])
+
+    def proximal(self, t: Array, mu: Any) -> tuple[Array, Array]:
+        r"""Return :math:`\arg\max_u\; u\,(t + shift) - l^*(u) - \tfrac\mu2 u^2`, and its derivative in t."""
+        xp, curvature = namespace(t), self.square + mu
+        # shrink by epsilon, divide by the curvature q + mu, clip to the interval
+        if self.epsilon:
+            t = xp.sign(t) * xp.maximum(xp.abs(t) - self.epsilon, 0.0)
+        u = t / curvature
+        inside = (u > self.lower) & (u < self.upper)
+        if self.epsilon:
+            inside = inside & (t != 0.0)
+        return xp.minimum(xp.maximum(u, self.lower), self.upper), xp.astype(inside, t.dtype) / curvature
 
     def _argument(self, z: Array, c: Array, mu: float, center: Array | None) -> tuple[Array, Array]:
         """Return t = z - shift + mu u_0 and the dual variables u_0 of the center (zero without a center).

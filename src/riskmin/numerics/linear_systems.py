@@ -170,10 +170,11 @@ def shifted_cholesky(
     >>> solve(np.array([1.0, 0.0])).round(4).tolist()
     [0.3333, -0.3333]
     """
-    given = np.diagonal(G) + penalty
+    given = G.diagonal() + penalty
     shift = np.array(given if sizes is None else sizes, dtype=np.float64)
     # a column of zeros without a penalty: any positive number does
-    shift[shift <= 0] = float(shift.max(initial=0.0)) or 1.0
+    if shift.min(initial=1.0) <= 0:
+        shift[shift <= 0] = float(shift.max()) or 1.0
     share = rounding
     while share < 1e3 * len(G):  # by then, the diagonal dominates any finite matrix
         # the upper triangle of an array in C order is the lower one of its transpose, in LAPACK's order
@@ -233,8 +234,8 @@ def rows_system(
     def solve(r: NDArray, s: NDArray | float, t: float) -> tuple[NDArray, NDArray, float]:
         # w = (r - X'a) / K, so that (L + X K^-1 X') a = s + X (r / K) + b
         a, b = inverse(s + X @ (r / K)), 0.0
-        if ones is not None:
-            b = (t - float(a.sum())) / float(ones.sum())
+        if ones is not None and (total := float(ones.sum())) > 0:  # 0 if all curvatures underflow
+            b = (t - float(a.sum())) / total
             a += b * ones
         return (r - X.T @ a) / K, a, b
 

@@ -100,8 +100,12 @@ class DesignOperator:
         return np.asarray(total)
 
     def hessian_product(self, hessian: Hessian, d: Array) -> Array:
-        """X' H X d."""
-        return self.adjoint(hessian_product(hessian, self.forward(d)))
+        """X' H X d; of a diagonal H in one read of X, where there is a kernel for it."""
+        if hessian.low_rank or hessian.pair_blocks:
+            return self.adjoint(hessian_product(hessian, self.forward(d)))
+        each = RowParts(hessian.diagonal, self.shard_ends)
+        (image,) = self.risk.executor.sum(shard_ops.hessian_product, self.risk.linear_map, d, each=each)
+        return image
 
     def gram(self, h: NDArray) -> NDArray:
         """X' diag(h) X, of which only the upper triangle is meaningful."""
@@ -234,14 +238,15 @@ class DesignOperator:
         """Call f on each range of rows, in parallel if the executor has threads."""
         return self.risk.executor.map_local(f, self.row_ranges, self._row_work)
 
-    def run_ranges(self, kernel: Callable[..., None], *args: Any) -> None:
+    def run_ranges(self, kernel: Callable[..., None], *args: Any, memory: int = 0) -> None:
         """Call a compiled loop over ranges of rows, which threads share, with their ends and arguments."""
-        self.risk.executor.share(kernel, (self.range_ends, *args), len(self.row_ranges), self._row_work)
+        shared = (self.range_ends, *args)
+        self.risk.executor.share(kernel, shared, len(self.row_ranges), self._row_work, memory)
 
-    def range_sums(self, n_sums: int, kernel: Callable[..., None], *args: Any) -> NDArray:
+    def range_sums(self, n_sums: int, kernel: Callable[..., None], *args: Any, memory: int = 0) -> NDArray:
         """The sums over all rows of a compiled loop that sets out[k], its last argument, for range k."""
         out = np.empty((len(self.row_ranges), n_sums))
-        self.run_ranges(kernel, *args, out)
+        self.run_ranges(kernel, *args, out, memory=memory)
         total: NDArray = out[0] if len(out) == 1 else out.sum(axis=0)
         return total
 

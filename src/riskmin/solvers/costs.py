@@ -19,6 +19,10 @@ class CostModel:
     """The tolerance that replaces 0, which no run reaches."""
     sampled_start_rows_per_column: float = START_SAMPLE_ONE_ROW_IN[-1] * START_SAMPLE_ROWS_PER_COLUMN
     """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
+    newton_small_columns: int = 128
+    """Columns up to which a factorization in each of Newton's steps costs little."""
+    newton_small_entries: int = 2**17
+    """Entries of X up to which Newton's method takes milliseconds."""
     newton_max_remote_rows: int = 2**25
     """Remote rows whose scores Newton's method stores in this process: vectors of a quarter gigabyte."""
     newton_max_rows: int = 128

@@ -23,7 +23,6 @@ from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
 from riskmin.solvers.newton.newton import Newton
-from riskmin.solvers.newton.small.stages import SmallProblem
 from riskmin.solvers.quasi_newton.whitening import Whitening
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.transformed.separable_form import PairProblem
@@ -240,8 +239,10 @@ class Facts:
 
     @property
     def newton_small(self) -> bool:
-        """Whether Newton's method has its form for few rows and columns."""
-        return self.l2 and SmallProblem.accepts(self.obj)
+        """Whether a factorization in each of Newton's steps costs little: few entries and columns."""
+        n, p = self.shape
+        small = n * p <= COSTS.newton_small_entries and p <= COSTS.newton_small_columns
+        return small and self.l2 and self.interval_conjugate and not self.risk.loss.constant_curvature
 
     @property
     def newton_smooth_multi_output(self) -> bool:

@@ -30,8 +30,6 @@ from riskmin.solvers.newton.score_problem import (
 class CompiledScoreProblem(ScoreProblem, ABC):
     """The loss of all rows, smoothed by mu around a center, one row at a time in compiled code."""
 
-    compiled = True
-
     VALUE_DISTANCE_SHARE = 0.05
     """How far an inexact intercept may raise the unsmoothed loss, as a share of its distance from the cut."""
     LINE_SEARCH_INTERCEPT_SLOPE = 1e-3

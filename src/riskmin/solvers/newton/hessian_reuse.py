@@ -112,10 +112,6 @@ class ReusedHessian(LinearSystem):
                 self.factor = factorized(self.design, self.reg, lam, used)
         return self.factor(-1.0 * g)
 
-    @property
-    def matrix_diagonal(self) -> NDArray | None:
-        return self.hessian_diagonal
-
     def check_direction(self, hessian: Hessian, dz: NDArray, t: float) -> None:
         """Reject a new sample whose second derivative along dz = X d differs from that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
@@ -219,10 +215,6 @@ class ReusedHessian(LinearSystem):
         d, n_steps = conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d
-
-    def prefers_iterations(self, h: NDArray) -> bool:
-        """Whether conjugate gradients with a diagonal preconditioner solve a system of all rows."""
-        return self.reg.diagonal and not (self._should_factorize(h) or self._should_factorize_rows())
 
     def max_steps(self, h: NDArray) -> int:
         """Steps of conjugate gradients after which a factorization is tried, if one is possible.

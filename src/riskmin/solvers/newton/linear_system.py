@@ -47,11 +47,6 @@ class LinearSystem(ABC):
     def solve(self, hessian: Any, lam: float, g: Array, tol: float) -> Array:
         """The direction d, up to a residual of norm `tol`."""
 
-    @property
-    def matrix_diagonal(self) -> NDArray | None:
-        """The second derivatives h of the matrix X' diag(h) X that was factorized; None without one."""
-        return None
-
     def check_direction(self, hessian: Any, dz: NDArray, t: float) -> None:
         """Compare a matrix that is not the current one with the Hessian along dz = X d, after a step t."""
         return

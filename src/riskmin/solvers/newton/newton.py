@@ -21,9 +21,7 @@ from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import mix_two
 from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
-from riskmin.solvers.newton.exponential_family import ExponentialFamily
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
-from riskmin.solvers.newton.least_squares import KrylovPoints, LeastSquares
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.row_span import softmax_iterates
 from riskmin.solvers.newton.multi_output.score_problems import (
@@ -32,11 +30,9 @@ from riskmin.solvers.newton.multi_output.score_problems import (
     multi_output_reason,
 )
 from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
-from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
-from riskmin.solvers.newton.small.smooth import SmallSmoothProblem
-from riskmin.solvers.newton.small.stages import SmallProblem
+from riskmin.solvers.newton.stages import StagedNewton
 from riskmin.solvers.newton.subsampling import sampled_start
 
 
@@ -50,13 +46,13 @@ class Newton(Solver):
 
     followed by a line search on cached scores: one forward and one adjoint pass over X.
 
-    **Smooth losses** with second derivatives, such as `Logistic` and `SquaredHinge`. The tangent at each
-    point is a cut, which certifies a gap of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the
-    multipliers that a factorized step predicts give one whose gap hardly depends on :math:`\lambda`. The
-    matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With many
-    rows per column, the matrix is that of a sample, unless the sample turns out to be too different. With
-    many features, or if they cost less, conjugate gradients solve the system up to a residual of a fifth of
-    the gradient norm, with two passes over X per step; for the squared loss, one run of them suffices.
+    **Losses of one score per row** with `L2` have one loop, in the weights and the intercept together. A step
+    is solved by factorizing the matrix of the columns or that of the rows with nonzero second derivatives,
+    or by conjugate gradients with the last factorization or the diagonal as preconditioner, whichever has
+    the least counted cost; a factorization is used again while the squared gradient norm falls a
+    hundredfold per step. The multipliers that a step predicts are stationary at its end, so that the
+    complementarity there is their gap. Iterates are the start and points with a proved gap: 5e-4 first,
+    then a thousandth of the last one.
 
     **Nonsmooth losses** that are a maximum over multipliers, such as `Hinge` and `RocArea`, become smooth
     when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is subtracted inside the maximum. The multipliers of
@@ -65,14 +61,11 @@ class Newton(Solver):
     another center :math:`\bar\beta` decreases, and stationarity, which only more steps decrease. As soon as
     stationarity is below half of complementarity, the center moves to the multipliers of the point and
     :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0, and
-    :math:`\mu` decreases after each full step as long as complementarity is large. The linear system is
-    solved by conjugate gradients if few steps suffice, else by factorizing the matrix of all features, or
-    that of the rows with nonzero second derivatives.
+    :math:`\mu` decreases after each full step as long as complementarity is large.
 
-    On few rows and columns, with `L2` and a loss such as `Hinge`, `Quantile` or `Huber`, all steps for one
-    :math:`\mu` are made between two iterates, since most of their time would be spent between products. So
-    are steps for smooth losses on up to 2^20 entries (2^21 if second derivatives are continuous), in the
-    weights and the intercept together, until the gap is 5e-4, and then until it is a thousandth of the last.
+    Other regularizers, losses without conjugate and devices have the tangents at their points as cuts, and an
+    iterate per step. There smooth losses keep the matrix, of a sample if there are many rows per column, as
+    long as each step divides the squared gradient norm by 50, or run conjugate gradients to a fifth of it.
 
     `Softmax` with `L2` takes such stages at any size: conjugate gradients, preconditioned by the diagonal or
     by one matrix for all classes, end once their residual leaves enough of the gap, and the probabilities
@@ -173,25 +166,19 @@ class Newton(Solver):
         return self.WIDE_PASSES_PER_DIGIT if risk.loss.smooth else self.WIDE_NONSMOOTH_PASSES_PER_DIGIT
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield one point per Newton step, and one whenever mu decreases; on few rows, one per stage."""
+        """Yield the start, then points with proved gaps; in the general form, one point per step."""
         self.check_supports(obj)
         if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
             return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
-        if SmallProblem.accepts(obj, self.direct):
-            return self._run_small(SmallProblem(obj), w0)
+        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        if staged is not None:
+            if self.sampled and not w0.any():
+                return staged.iterates(staged.sampled_start())
+            return staged.iterates(staged.start(staged.augmented(w0)))
         problem = choose_score_problem(obj)
         if SoftmaxProblem.accepts(obj):
             return softmax_iterates(obj, problem, w0)
-        # where too few rows are active, a smooth loss is smoothed further at first
-        penalty = obj.lam * obj.reg.value(w0)
-        reuse = problem.can_reuse_hessian and not problem.initial_mu(problem.design.forward(w0), penalty)
-        if reuse and SmallSmoothProblem.accepts(obj, self.direct, problem):
-            small = SmallSmoothProblem(obj, problem)
-            start = small.start(w0)
-            return small.iterates(start, start.cut)
-        system = self._linear_system(obj, problem, True) if reuse else None
-        if isinstance(system, ReusedHessian) and LeastSquares.accepts(problem, system):
-            return self._run_least_squares(obj, problem, system, w0)
+        reuse = problem.can_reuse_hessian
         # one step solves the squared loss exactly, so a sample saves nothing
         if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
@@ -210,39 +197,31 @@ class Newton(Solver):
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
     ) -> Iterator[Iterate] | None:
-        """Start from the point and the multipliers of a run on the same risk, of this or a dual method.
-
-        Smooth losses have no use for multipliers, but for the matrix of a small problem.
-        """
+        """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
         self.check_supports(obj)
+        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        if staged is not None:
+            return staged.warm_started(state)
         if obj.risk.loss.smooth:
-            return self._warm_started_small(obj, state) if "matrix" in state else None
+            return None
         # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
-        if SmallProblem.accepts(obj, self.direct):
-            small = SmallProblem(obj)
-            return self._run_small(small, w, small.saved_score_gradient(state))
         problem = choose_score_problem(obj)
         center = problem.saved_score_gradient(state) if problem.uses_center else None
         return self._run_from(obj, problem, self._point(obj, problem, w, 0.0, False, center), False)
 
+    def verifies_states(self, obj: Objective) -> bool:
+        """For losses of one score per row: scores and cuts are computed again."""
+        return StagedNewton.of(obj, self.direct, self.mu_decrease) is not None
+
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Continue from a saved state, also from those of version 0.1, which had two Newton solvers."""
+        """Continue from a saved state."""
         self.check_supports(obj)
-        if "smoothed" in state:
-            points, problem = KrylovPoints.from_state(obj, state), choose_score_problem(obj)
-            system: Any = self._linear_system(obj, problem, True)
-            return self._run_least_squares(obj, problem, system, points)
+        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        if staged is not None:  # no state of another form, whose cuts are not computed again
+            return staged.iterates(staged.restored(state), resumed=True)
         saved = NewtonState.from_arrays(obj, state)
-        if SmallProblem.accepts(obj, self.direct):
-            iterates = SmallProblem(obj).iterates(saved.point, saved.best, self.mu_decrease, self.MU_FLOOR)
-            next(iterates)
-            return iterates
         problem = choose_score_problem(obj)
-        if "small" in saved.system:
-            iterates = SmallSmoothProblem(obj, problem).iterates(saved.point, saved.best)
-            next(iterates)
-            return iterates
         if "softmax" in saved.system:
             iterates = softmax_iterates(obj, problem, saved.point.w, saved.point.z, saved.best)
             next(iterates)
@@ -253,33 +232,6 @@ class Newton(Solver):
         iterates = self._run(obj, problem, system, saved.point, saved.best)
         next(iterates)  # the iterate that was saved
         return iterates
-
-    def _warm_started_small(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate] | None:
-        """The iterates from the point and with the matrix of a run for another lam."""
-        problem = choose_score_problem(obj)
-        if not SmallSmoothProblem.accepts(obj, self.direct, problem):
-            return None
-        small = SmallSmoothProblem(obj, problem)
-        small.kept = state["kept"], state["matrix"]
-        start = small.start(state["w"], float(state["number.b"][0]))
-        return small.iterates(start, start.cut, warm=True)
-
-    def _run_small(self, problem: SmallProblem, w: Array, center: NDArray | None = None) -> Iterator[Iterate]:
-        """The iterates on few rows and columns; known multipliers need less smoothing."""
-        point = problem.start(w, center, 1.0 if center is None else self.WARM_MU_SHARE)
-        return problem.iterates(point, point.cut, self.mu_decrease, self.MU_FLOOR)
-
-    def _run_least_squares(
-        self, obj: Objective, problem: Any, system: ReusedHessian, start: Array | KrylovPoints
-    ) -> Iterator[Iterate]:
-        """The iterates of conjugate gradients, and after as many steps as a factorization costs, that one."""
-        quadratic, resumed = LeastSquares(obj, problem, system), isinstance(start, KrylovPoints)
-        points = start if isinstance(start, KrylovPoints) else quadratic.started(start)
-        yield from quadratic.iterates(points, resumed)
-        if points.steps > quadratic.max_steps:
-            system.steps = points.steps
-            point = self._point(obj, problem, points.w, 0.0, True)
-            yield from self._run(obj, problem, system, point, point.cut)
 
     def _run_sampled(self, obj: Objective, w: Array, mu: float, reuse: bool) -> Iterator[Iterate]:
         """The iterates on a sample of the rows."""
@@ -297,8 +249,7 @@ class Newton(Solver):
             mu_share = 1.0 if center is None else self.WARM_MU_SHARE
             mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
             center = problem.initial_center(z) if center is None else center
-        b = 0.0 if mu or w.any() or not problem.intercept else problem.constant_intercept()
-        evaluation = problem.evaluate(z, mu, center, b)
+        evaluation = problem.evaluate(z, mu, center, 0.0)
         return NewtonPoint(w, z, evaluation, problem.weight_gradient(evaluation), center, mu, mu)
 
     def _linear_system(self, obj: Objective, problem: ScoreProblem, reuse: bool) -> LinearSystem:
@@ -367,9 +318,7 @@ class Newton(Solver):
     def _next_mu(self, point: NewtonPoint, problem: ScoreProblem) -> float:
         """The mu of the next stage: a larger one if this stage took many steps."""
         slow = point.steps > self.SLOW_AFTER_STEPS and problem.uses_center
-        mu = (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
-        # below min_mu the smooth loss itself is used
-        return mu if mu > problem.min_mu else 0.0
+        return (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
 
 
 def _beside(w0: Array, it: Iterate) -> Iterate:
@@ -381,8 +330,6 @@ SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
     DeviceScoreProblem,
     SimplexDual,
     MultiOutputScoreProblem,
-    PiecewiseQuadratic,
-    ExponentialFamily,
     ScoreProblem,
 )
 """From the most special to the most general."""

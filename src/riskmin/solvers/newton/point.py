@@ -103,25 +103,16 @@ class NewtonPoint:
         value: float,
         gap: float,
     ) -> Cut | None:
-        """The cut of the multipliers dz + H X d that the linear model predicts, if it may improve the gap.
+        """The cut of the multipliers dz + H X d that the linear model of several outputs predicts.
 
         Where lam K d + X' H X d = -g, X' of them is -lam K (w + d): the bound is below J at the end of a
         unit step only by the errors of the model, about the slope.
         """
         enough = min(self.PREDICTED_GAP_SHARE * gap, self.MAX_PREDICTED_GAP * value)
         enough = self.ROUNDING_SLOPE * value if self.mu else enough
-        if direction.dz is None or -direction.slope > enough:
+        if not obj.risk.multi_output or direction.dz is None or -direction.slope > enough:
             return None
-        if obj.risk.multi_output:
-            return self._refined_cut(obj, problem, system, direction, enough)
-        h = system.matrix_diagonal
-        if h is None or self.mu:
-            return None
-        change = h * direction.dz
-        if problem.intercept:
-            change = change - (problem.design.total(change) / problem.design.total(h)) * h
-        predicted = problem.with_multipliers(self.z, self.evaluation, change)
-        return None if predicted is None else Cut(problem.design.adjoint(predicted.dz), predicted.offset)
+        return self._refined_cut(obj, problem, system, direction, enough)
 
     def _refined_cut(
         self, obj: Objective, problem: Any, system: LinearSystem, direction: Direction, allowed: float

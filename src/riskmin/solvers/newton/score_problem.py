@@ -53,10 +53,6 @@ class ScoreProblem:
 
     damp_below_step = 0.3
     """The next direction is damped after a line search that ended below this step length."""
-    compiled = False
-    """Whether there are kernels for the derivatives along a line and at a point."""
-    smoother = False
-    """Whether second derivatives change without jumps."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.design = design_of(risk)
@@ -81,11 +77,6 @@ class ScoreProblem:
     def can_reuse_hessian(self) -> bool:
         """Whether the Hessian in the scores is diagonal and changes slowly: the loss is smooth."""
         return self.smooth
-
-    @property
-    def min_mu(self) -> float:
-        """The smallest useful mu: below it, 0 is used."""
-        return 0.0
 
     def newton_system(self, reg: Any, direct: int) -> LinearSystem:
         """The linear system of Newton's method."""
@@ -162,14 +153,6 @@ class ScoreProblem:
 
         t, n_evaluations = secant_search(slope, start)
         return t, b + b_slope * (t - last_t), n_evaluations
-
-    def with_multipliers(self, z: NDArray, evaluation: ScoreEvaluation, r: NDArray) -> ScoreEvaluation | None:
-        """The evaluation at z with the cut of the multipliers dz + r; None if there is no bound for it."""
-        return None
-
-    def constant_intercept(self) -> float:
-        """The best intercept for scores of 0, where there is a formula; else 0, from which it is searched."""
-        return 0.0
 
     def initial_center(self, z: NDArray) -> NDArray | None:
         """The first center; None stands for 0."""
@@ -295,9 +278,12 @@ def bracketed_newton(
         new = t - slope / curvature if curvature > 0 else math.inf
         # every third evaluation, a bracket that was not halved since the last check is bisected
         slow = n_evaluations % 3 == 0 and hi - lo > 0.5 * width
+        # far too long steps, as where exponentials overflow, are shortened by powers of ten
+        slow = slow or (lo == 0 and new > 0.5 * hi)
         width = hi - lo if n_evaluations % 3 == 0 else width
         if slow or not lo < new < hi:
-            new = 2 * t if hi == math.inf else 0.5 * (lo + hi)
+            new = 10 * t if hi == math.inf else 0.1 * hi if lo == 0 else 0.5 * (lo + hi)
+        new = min(new, 10 * t)
         if not lo < new < hi:
             break
         t = new

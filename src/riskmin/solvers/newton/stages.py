@@ -1,0 +1,478 @@
+r"""Newton's method with a certificate, in the weights and the intercept v together, for one score per row.
+
+.. math:: J(v) = \tfrac12 v^\top P v + \sum_i c_i\, l(z_i, y_i), \qquad z = X v,
+
+where P is 0 for the intercept. The loop of `StagedNewton.iterates`:
+
+1. a *step* d solves (P + X' H X) d = -g for the smoothed J_mu; mu = 0 if the loss is smooth;
+2. its *predicted multipliers* s + H X d have X' (s + H X d) = -P (v + d), so that the gap of their cut at
+   v + d is their complementarity alone. The cut is made only where the error of the quadratic model, which is
+   about what is left to gain, says that its gap will be small enough;
+3. a step that decreases J_mu too little is shortened by a search along the line;
+4. once the error of the model is below the complementarity, the center moves to the multipliers, and mu
+   decreases: the proximal point method for the dual problem.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.core import Array, Cut, Iterate, NDArray
+from riskmin.problem.certificate import balanced, multiplier_cut
+from riskmin.problem.design_operator import DesignOperator
+from riskmin.problem.intercept import INTERCEPT_RELATIVE_GAP
+from riskmin.problem.objective import Objective
+from riskmin.solvers.newton.columns_and_ones import ColumnsAndOnes
+from riskmin.solvers.newton.row_model import RowModel, RowSums
+from riskmin.solvers.newton.subsampling import sampled_objective
+from riskmin.solvers.newton.systems import NewtonSystem, Step
+from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
+
+
+class Point(NamedTuple):
+    """Weights and intercept v, the scores z = X v, and the smoothed loss there."""
+
+    v: NDArray
+    z: NDArray
+    s: NDArray
+    """The slopes of the rows."""
+    h: NDArray
+    """Their second derivatives."""
+    sums: RowSums
+    penalty: float
+    """v' P v / 2."""
+    value: float
+    """J(v), unsmoothed."""
+    smoothed: float
+    """J_mu(v)."""
+
+
+@dataclass
+class Run:
+    """What a run continues from."""
+
+    x: Point
+    mu: float
+    center: NDArray
+    """The multipliers around which the loss is smoothed."""
+    best: Cut
+    target: float
+    """The relative gap of the next proof."""
+    first_mu: float
+    share: float
+    """The expected error of the next quadratic model, as a share of the decrease."""
+    steps: int = 0
+    """Since the last iterate."""
+    stage_steps: int = 0
+    """With this mu."""
+    stationarity: float = math.inf
+    """That of the slopes at the last point, |P v + X' s|^2 / 2 in the norm of P^-1."""
+    rounding: bool = False
+    """Whether the last step has decreased J by rounding errors only."""
+    lost: bool = False
+    """Whether it has not decreased the stationarity either."""
+    ended: bool = False
+    """Whether nothing but rounding is left."""
+    pulled: tuple[NDArray, NDArray, int] | None = None
+    """Slopes s, X' s, and the updates since it was computed for all rows."""
+
+
+NUMBERS = ("mu", "target", "first_mu", "share", "steps", "stage_steps")
+"""The fields of a run that are numbers."""
+
+
+@dataclass
+class StagedNewton:
+    """Newton's method for an objective with L2 and local rows of a traced loss."""
+
+    FIRST_GAP, GAP_SHARE = 5e-4, 1e-3
+    """Iterates end with a proof of the first relative gap, then of the second share of that before."""
+    STAGE_GAP = 6.5e-4
+    """Stages end with an iterate below this relative complementarity; stationarity adds half of it."""
+    ARMIJO, LINE_SLOPE = 0.4, 0.05
+    """A unit step needs this share of the decrease of the linear model; else a search ends at this slope."""
+    RESIDUAL = 0.3
+    """Conjugate gradients may add this share of the target to the gap."""
+    FIRST_SHARE, FIRST_SMOOTHED_SHARE = 0.1, 0.01
+    """The expected error of the first model."""
+    SLOW_MU_DECREASE, SLOW_STEPS = 0.5, 3
+    """The factor of mu after a stage of more steps than this."""
+    MU_FLOOR = 1e-13
+    LOST_STATIONARITY = 0.25
+    """Steps whose decrease of J is rounding go on while they decrease the stationarity to this share."""
+    ROUNDING = 1e-14
+    """Decreases below this share of J are rounding."""
+    MIN_CURVED_WEIGHT = 0.1
+    """A smooth loss is smoothed further at first if curved rows have less than this share of the weight."""
+    INFINITE_STEP = 2.0**40
+    """A Newton step that is lengthened so much leads to a minimum at infinity."""
+    MAX_VALUE_EXCESS = 0.02
+    """By how much the value of an iterate may exceed J(w), as a share of the complementarity."""
+    MAX_INTERCEPT_STEPS = 5
+    """Newton steps to the best intercept of an iterate."""
+    MAX_UPDATES, MIN_UPDATED_ENTRIES = 20, 2**16
+    """Updates of X' s after which it is computed for all rows, and the entries of X from which they pay."""
+    MAX_STEPS, ITERATE_ENTRIES = 60, 2**26
+    """Steps without a proof after which an iterate is shown; fewer if X has many entries."""
+
+    obj: Objective
+    direct: int
+    mu_decrease: float
+    model: RowModel
+    X: ColumnsAndOnes = field(init=False)
+    P: NDArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        obj, design = self.obj, self.model.design
+        self.intercept = bool(obj.risk.intercept.profiled)
+        self.X = ColumnsAndOnes.of(design, self.intercept)
+        self.P = np.zeros(self.X.size)
+        self.P[: self.X.p] = obj.lam * obj.reg.terms(np.ones(self.X.p)).square
+        self.system = NewtonSystem(self.X, self.P, self.model.smooth, self.direct)
+        self.max_steps = min(max(self.ITERATE_ENTRIES // self.X.nnz, 1), self.MAX_STEPS)
+
+    @classmethod
+    def of(cls, obj: Objective, direct: int, mu_decrease: float) -> StagedNewton | None:
+        """The method for an objective; None if another form of Newton's method is for it."""
+        risk: Any = obj.risk
+        if not (obj.reg.diagonal and obj.reg.smooth) or risk.multi_output:
+            return None
+        if not isinstance(risk.row_metadata.y, np.ndarray):
+            return None
+        model = RowModel.of(risk.loss, DesignOperator(risk))
+        return None if model is None else cls(obj, direct, mu_decrease, model)
+
+    def augmented(self, w: NDArray) -> NDArray:
+        """Weights w and an intercept of 0."""
+        return np.append(w, np.zeros(self.X.size - len(w)))
+
+    # ------------------------------------------------------------ points
+    def at(self, v: NDArray, z: NDArray, mu: float, center: NDArray) -> Point:
+        """The point v, whose scores are z."""
+        s, h, sums = self.model.at(z, mu, center)
+        penalty = 0.5 * float((self.P * v) @ v)
+        return Point(v, z, s, h, sums, penalty, sums.value + penalty, sums.smoothed + penalty)
+
+    def start(
+        self, v: NDArray, mu: float = 0.0, center: NDArray | None = None, target: float = FIRST_GAP
+    ) -> Run:
+        """The first point of a run; mu = 0 stands for a smoothing term as large as the loss."""
+        model, X = self.model, self.X
+        z, u0 = X.forward(v), np.zeros(X.n) if center is None else center
+        exact = None
+        if not mu and (not model.smooth or self._lacks_curvature(z, u0)):
+            exact, mu = self._first_mu(v, z)
+            mu *= 1.0 if center is None else 0.1  # known multipliers need less smoothing
+        if self.intercept and not v[-1]:
+            v = np.append(v[:-1], self._best_shift(z, mu, u0))
+            z = z + v[-1]
+        x, self.system.keeps = self.at(v, z, mu, u0), not mu
+        share = (
+            self.FIRST_SMOOTHED_SHARE if mu else 0.0 if model.loss.constant_curvature else self.FIRST_SHARE
+        )
+        run = Run(x, mu, u0, Cut(np.zeros(X.p), 0.0), target, mu, share)
+        self._prove_start(run, exact or x)
+        return run
+
+    def _prove_start(self, run: Run, exact: Point) -> None:
+        """Keep a cut at the start if it may end the run: v = 0 may be a minimum, or v that of another run.
+
+        `exact` is the start, nearly without smoothing.
+        """
+        left = self.FIRST_GAP * abs(exact.value)
+        if self.intercept and run.mu and exact.sums.slope**2 > left * exact.sums.curvature:
+            return
+        g = self.P * exact.v + self.X.adjoint(exact.s)
+        if run.x.v[: self.X.p].any() or self._stationarity(exact, g) + exact.sums.complementarity <= left:
+            self._prove_stage(run, exact, g)
+
+    def _lacks_curvature(self, z: NDArray, center: NDArray) -> bool:
+        """Whether too few rows of a smooth loss have second derivatives to give steps a scale."""
+        model = self.model
+        if not model.min_mu or model.loss.constant_curvature:
+            return False
+        # h is c / square in curved rows and 0 in others
+        curved = 10 * model.min_mu * self.model.at(z, 0.0, center)[2].curvature
+        return curved < self.MIN_CURVED_WEIGHT * float(model.c.sum())
+
+    def _first_mu(self, v: NDArray, z: NDArray) -> tuple[Point, float]:
+        """The point nearly without smoothing, and the mu whose smoothing term is as large as the loss."""
+        model = self.model
+        probe = 1e-3 * (float(model.c @ np.abs(z - model.y)) or 1.0)
+        x = self.at(v, z, probe, np.zeros(len(z)))
+        square = 0.5 * float(model.c @ model.multipliers(x.s) ** 2)
+        return x, x.sums.value / square if x.sums.value > 0 and square > 0 else x.penalty or 1.0
+
+    def _best_shift(self, z: NDArray, mu: float, center: NDArray) -> float:
+        """The change of the intercept that minimizes the smoothed loss, nearly."""
+        _, _, sums = self.model.at(z, mu, center)
+        if not math.isfinite(sums.value):
+            self.obj.risk(np.zeros(self.X.p))  # raises an error that names the cause
+        if not sums.slope:
+            return 0.0
+        curved = self.INFINITE_STEP * sums.curvature > abs(sums.slope)
+        step = -sums.slope / sums.curvature if curved else -math.copysign(1.0, sums.slope)
+        # of a smooth loss, the best intercept up to rounding
+        enough = 0.1 * abs(sums.slope)
+        if not mu:
+            enough = min(enough, math.sqrt(INTERCEPT_RELATIVE_GAP * sums.curvature * abs(sums.value)))
+        line, enough = np.full(len(z), step), enough * abs(step)
+        t = self.model.minimize_along(z, line, mu, center, 0.0, 0.0, enough)
+        if t > self.INFINITE_STEP:
+            self.obj.risk(np.zeros(self.X.p))  # raises an error if there is no best intercept
+        return step * t
+
+    def _value(self, x: Point) -> tuple[float, float | None]:
+        """J(w) at the best intercept, and this intercept if it is known up to rounding.
+
+        That of a nonsmooth loss is another one than that of the smoothed loss: J(w) exceeds the minimum over
+        b by at most a share of the complementarity.
+        """
+        model, complementarity, none = self.model, x.sums.complementarity, np.zeros(len(x.z))
+        if not self.intercept or not math.isfinite(x.value):
+            return x.value, None
+        if not model.smooth:
+            if not complementarity > 0:
+                return x.value, None
+            # smoothing subtracts at most mu sum_i c_i u_i^2 / 2
+            square = float(model.c @ np.maximum(model.conjugate.lower**2, model.conjugate.upper**2))
+            mu = self.MAX_VALUE_EXCESS * complementarity / square
+            _, _, sums = model.at(x.z + self._best_shift(x.z, mu, none), mu, none)
+            return min(x.value, sums.value + x.penalty), None
+        sums, shift = model.at(x.z, 0.0, none)[2] if complementarity else x.sums, 0.0
+        for _ in range(self.MAX_INTERCEPT_STEPS):
+            if sums.slope**2 <= 0.1 * INTERCEPT_RELATIVE_GAP * sums.curvature * sums.value:
+                return sums.value + x.penalty, float(x.v[-1] + shift)
+            if not sums.curvature > 0:
+                break
+            shift -= sums.slope / sums.curvature
+            sums = model.at(x.z + shift, 0.0, none)[2]
+        return x.value, None
+
+    # ------------------------------------------------------------ the loop
+    def iterates(self, run: Run, resumed: bool = False) -> Iterator[Iterate]:
+        """The start, then points with proved gaps that decrease, until rounding allows no further."""
+        if not resumed:
+            yield self._iterate(run, run.x)
+        while not run.ended:
+            g = self.P * run.x.v + self._pull_back(run)
+            before, run.stationarity = run.stationarity, self._stationarity(run.x, g)
+            run.lost = run.rounding and not run.stationarity < self.LOST_STATIONARITY * before
+            if run.mu and (run.lost or run.stationarity <= 0.5 * run.x.sums.complementarity):
+                worth = run.x.sums.complementarity <= self.STAGE_GAP * abs(run.x.value) or run.lost
+                shown = run.x if worth and self._prove_stage(run, run.x, g) else None
+                self._next_stage(run)
+            else:
+                run.ended = run.lost
+                shown = self._step(run, g)
+            if shown is not None or run.steps >= self.max_steps or run.ended:
+                yield self._iterate(run, shown or run.x)
+
+    def _step(self, run: Run, g: NDArray) -> Point | None:
+        """Take a Newton step; return its end if a gap is proved there that is worth an iterate."""
+        x, allowed, shown = run.x, run.target * abs(run.x.value), None
+        if self.intercept and abs(x.sums.slope) > self.INFINITE_STEP * x.sums.curvature:
+            # far from all curvature, the intercept has no scale
+            shift = self._best_shift(x.z, run.mu, run.center)
+            run.x, run.steps = (
+                self.at(np.append(x.v[:-1], x.v[-1] + shift), x.z + shift, run.mu, run.center),
+                run.steps + 1,
+            )
+            return None
+        likely = 1 / (self.RESIDUAL * max(run.share, 1e-9))
+        step = self.system.solve(x.h, g, self.RESIDUAL * allowed, likely)
+        run.steps, run.stage_steps = run.steps + 1, run.stage_steps + 1
+        new, dz = self._moved(x, step, run.mu, run.center)
+        slope = float(g @ step.v)
+        run.rounding = not slope < -self.ROUNDING * abs(x.smoothed)
+        if not run.mu:
+            # what the quadratic model has not foreseen is about what is left to gain
+            error = abs(new.smoothed - x.smoothed - 0.5 * slope)
+            run.share = min(error / abs(0.5 * slope), 1.0) if slope else 0.0
+            if 2 * (error + step.left) + step.residual <= allowed or run.rounding:
+                target = math.inf if run.rounding else run.target
+                shown = new if self._prove_step(run, dz, new, step.residual, target) else None
+        if not run.rounding and new.smoothed - x.smoothed > self.ARMIJO * slope:
+            new = self._shortened(run, step.v, dz, slope)
+        # where decreases are rounding, a step may still decrease the stationarity
+        run.x = (
+            new
+            if not new.smoothed > x.smoothed + self.ROUNDING * abs(x.smoothed) * 100 or not run.rounding
+            else x
+        )
+        return shown
+
+    def _pull_back(self, run: Run) -> NDArray:
+        """X' s of the point; updated by the rows whose slopes have changed, if they are few."""
+        s = run.x.s
+        if self.X.nnz < self.MIN_UPDATED_ENTRIES:
+            return self.X.adjoint(s)
+        if run.pulled is not None and run.mu:
+            before, a, updates = run.pulled
+            change = s - before
+            if updates < self.MAX_UPDATES and 2 * np.count_nonzero(change) < len(s):
+                run.pulled = s, a + self.X.adjoint(change), updates + 1
+                return run.pulled[1]
+        run.pulled = s, self.X.adjoint(s), 0
+        return run.pulled[1]
+
+    def _moved(self, x: Point, step: Step, mu: float, center: NDArray) -> tuple[Point, NDArray]:
+        """The point after a unit step, and the change of the scores, in one pass over X."""
+        v = x.v + step.v
+        if mu:  # a difference of scores has an error that 1 / mu may magnify
+            dz = self.X.forward(step.v)
+            z = x.z + dz
+        else:
+            z = self.X.forward(v)
+            dz = z - x.z
+        return self.at(v, z, mu, center), dz
+
+    def _prove_step(self, run: Run, dz: NDArray, new: Point, residual: float, target: float) -> bool:
+        """Whether the multipliers that a step predicts prove the target at its end."""
+        x, model, allowed = run.x, self.model, target * abs(new.value)
+        u = self._feasible(x.s + x.h * dz, x.h)
+        s = model.c * u
+        cut = multiplier_cut(None, model.conjugate, u, model.c, z=new.z)
+        # known without a pass over X, since the multipliers are stationary at the new point
+        if not new.sums.value - cut.b - float(s @ new.z) + residual <= allowed:
+            return False
+        return self._raise_bound(run, cut._replace(a=np.asarray(self.X.operator.adjoint(s))), new, allowed)
+
+    def _feasible(self, s: NDArray, h: NDArray) -> NDArray:
+        """Multipliers of slopes, in the domains of the conjugates; of sum 0 if there is an intercept."""
+        model, u = self.model, self.model.multipliers(s)
+        if not self.intercept:
+            return u
+        return np.asarray(balanced(u, model.c, model.conjugate))
+
+    def _raise_bound(self, run: Run, cut: Cut, at: Point, allowed: float) -> bool:
+        """Keep the better cut; whether it proves the allowed gap, of which the next one is a share."""
+        run.best = max(run.best, cut, key=self.obj.lower)
+        gap = at.value - self.obj.lower(run.best)
+        if gap <= self.FIRST_GAP * abs(at.value):
+            run.target = self.GAP_SHARE * max(gap, 0.0) / (abs(at.value) or 1.0)
+        return gap <= allowed
+
+    # ------------------------------------------------------------ stages
+    def _stationarity(self, x: Point, g: NDArray) -> float:
+        """What the gap of the slopes at a point is beside their complementarity.
+
+        Only a smaller mu or another center decreases the complementarity, and only steps the stationarity.
+        """
+        p, curvature = self.X.p, x.sums.curvature
+        stationarity = 0.5 * float(g[:p] @ (g[:p] / self.P[:p]))
+        return stationarity + (
+            0.5 * float(g[-1]) ** 2 / curvature if self.intercept and curvature > 0 else 0.0
+        )
+
+    def _prove_stage(self, run: Run, x: Point, g: NDArray) -> bool:
+        """Keep the cut of the slopes at a point with the gradient g; whether it proves anything."""
+        model, operator = self.model, self.X.operator
+        u = self._feasible(x.s, x.h)
+        # balancing has changed few slopes
+        a = (g - self.P * x.v)[: self.X.p] + operator.adjoint(model.c * u - x.s)
+        return self._raise_bound(run, multiplier_cut(a, model.conjugate, u, model.c, z=x.z), x, math.inf)
+
+    def _next_stage(self, run: Run) -> None:
+        """Move the center to the multipliers, and decrease mu."""
+        x, slow = run.x, run.stage_steps > self.SLOW_STEPS
+        run.mu *= max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease
+        run.center, run.stage_steps = self.model.multipliers(x.s), 0
+        run.rounding, run.stationarity = False, math.inf
+        if run.mu < self.model.min_mu:
+            run.mu = 0.0  # the smooth loss itself
+        self.system.keeps = not run.mu
+        run.x = self.at(x.v, x.z, run.mu, run.center)
+        run.ended = 0 < run.mu < self.MU_FLOOR * run.first_mu
+
+    def _shortened(self, run: Run, d: NDArray, dz: NDArray, slope: float) -> Point:
+        """The point at the minimum along a step, nearly."""
+        x, P = run.x, self.P
+        line = float((P * x.v) @ d), float((P * d) @ d), -self.LINE_SLOPE * slope
+        t = self.model.minimize_along(x.z, dz, run.mu, run.center, *line)
+        return self.at(x.v + t * d, x.z + t * dz, run.mu, run.center)
+
+    def _iterate(self, run: Run, at: Point) -> Iterate:
+        """A point as an iterate, with the state to continue from."""
+        self.obj.count.calls += run.steps
+        info = {"mu": run.mu, "evaluations": float(run.steps)}
+        run.steps, run.pulled = 0, None
+        if run.mu:  # scores of stages are updated: a resumed run, which computes them, has the same bits
+            run.x = self.at(run.x.v, self.X.forward(run.x.v), run.mu, run.center)
+        saved = replace(run)
+        (value, b), system = self._value(at), self.system.to_arrays()
+        w = at.v[: self.X.p]
+        return Iterate(w, value, run.best, info, lambda: self._to_arrays(saved, system), b)
+
+    # ------------------------------------------------------------ states
+    def _to_arrays(self, run: Run, system: dict[str, Any]) -> dict[str, Array]:
+        numbers = {f"number.{name}": np.array([float(getattr(run, name))]) for name in NUMBERS}
+        return {"v": run.x.v, "w": run.x.v[: self.X.p], "u": run.center} | numbers | system
+
+    def restored(self, state: dict[str, Array]) -> Run:
+        """The run of a saved state, after checks: its scores and cuts are computed again."""
+        shapes = {"v": "m", "w": "p", "u": "n", "system": "4", "kept?": "n"}
+        shapes |= {f"number.{name}": "1" for name in NUMBERS}
+        check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(self.obj), m=self.X.size)
+        self.system.restore(state)
+        n = {name: float(state[f"number.{name}"][0]) for name in NUMBERS}
+        if not (n["mu"] > 0 if not self.model.smooth else n["mu"] == 0 or n["mu"] >= self.model.min_mu > 0):
+            raise ValueError("its mu does not fit the loss")
+        self.system.keeps = not n["mu"]
+        u = self.model.in_domain(state["u"])
+        x = self.at(state["v"], self.X.forward(state["v"]), n["mu"], u)
+        cut, counts = Cut(np.zeros(self.X.p), 0.0), (int(n["steps"]), int(n["stage_steps"]))
+        return Run(x, n["mu"], u, cut, n["target"], n["first_mu"], n["share"], *counts)
+
+    # ------------------------------------------------------------ starts
+    SAMPLES = 64, 16
+    """Cold starts with many rows per column begin with runs on one row in 64, then in 16."""
+    MIN_SAMPLED_ENTRIES = 2**20
+    """Stored entries of X from which samples save more than they cost."""
+    SAMPLE_STEPS = 30
+    """The largest number of steps on a sample."""
+    SMOOTH_ROWS_PER_COLUMN, NONSMOOTH_ROWS_PER_COLUMN = 10, 50
+    """Rows per column that a sample needs: with fewer, its optimum is too different to save any work."""
+
+    def sampled_start(self) -> Run:
+        """The start from v = 0, at the end of runs on samples of the rows."""
+        v, mu, model = np.zeros(self.X.size), 0.0, self.model
+        rows_per_column = self.SMOOTH_ROWS_PER_COLUMN if model.smooth else self.NONSMOOTH_ROWS_PER_COLUMN
+        # one step solves the squared loss, so that a sample saves nothing
+        small = self.X.nnz < self.MIN_SAMPLED_ENTRIES
+        for one_in in () if small or model.loss.constant_curvature else self.SAMPLES:
+            sample = sampled_objective(self.obj, one_in, rows_per_column)
+            if sample is None:
+                continue
+            # the statistical error of a sample of m rows is about p / m of the objective
+            error = self.X.size * one_in / self.X.n
+            with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
+                inner = StagedNewton.of(sample, self.direct, self.mu_decrease)
+                assert inner is not None
+                run, inner.max_steps = inner.start(v, mu, target=min(error, 0.1)), self.SAMPLE_STEPS
+                for it in inner.iterates(run):
+                    if (
+                        it.info["evaluations"] == inner.max_steps
+                        or sample.lower(it.cut) >= (1 - error) * it.value
+                    ):
+                        break
+                v, mu = run.x.v, run.mu
+        run = self.start(v, mu)
+        zero = self.at(np.zeros(self.X.size), np.zeros(self.X.n), 0.0, run.center) if v.any() else None
+        return run if zero is None or run.x.value < zero.value else self.start(np.zeros(self.X.size))
+
+    def warm_started(self, state: dict[str, Array]) -> Iterator[Iterate] | None:
+        """The iterates from the point and the multipliers of another run, also of dual ascent."""
+        if self.model.smooth and "v" not in state:
+            return None
+        # in states of dual ascent, "next" is the primal point of the multipliers u
+        w = state["next"] if "next" in state and "v" not in state else state["w"]
+        v = state["v"] if "v" in state else self.augmented(w)
+        u = None if self.model.smooth else self.model.multipliers(self.model.c * state["u"])
+        return self.iterates(self.start(v, 0.0, u))

@@ -1,0 +1,223 @@
+r"""Newton's linear system :math:`(P + X^\top H X)\, v = -g` in the weights and the intercept.
+
+P is diagonal, and 0 for the intercept; H is the diagonal matrix of second derivatives h of the rows. There
+are three ways to solve it: factorize the matrix of the columns, factorize that of the rows with h > 0, or run
+conjugate gradients, preconditioned by the last factorization or by the diagonal, for at most as many steps as
+a factorization costs. `NewtonSystem` takes the way of the least counted cost.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.core import Hessian, NDArray
+from riskmin.numerics.linear_systems import CgState, Solve, cg, row_products, rows_system, shifted_cholesky
+from riskmin.solvers.newton.columns_and_ones import ColumnsAndOnes
+
+SPARSE_COST, PASS_COST = 8.0, 4.0
+"""Costs of a multiplication in sparse loops and in dense products with a vector; in those of matrices, 1."""
+CALLS_COST = 1e5
+"""The cost of the calls of a step of conjugate gradients."""
+PAIR_COST, SCALE_COST = 6.0, 24.0
+"""Costs of a pair of entries of a sparse row in X' H X, and of scaling an entry of a dense X for it."""
+
+
+class Step(NamedTuple):
+    """A direction v with the residual r = (P + X' H X) v + g."""
+
+    v: NDArray
+    residual: float = 0.0
+    """r' P^-1 r / 2, by which r lowers the bound of the predicted multipliers; 0 if factorized."""
+    left: float = 0.0
+    """r' M^-1 r / 2 for the preconditioner M: about what is left to gain in the quadratic model."""
+
+
+class NewtonSystem:
+    """The systems of one run: it chooses how to solve each, and keeps the last factorization.
+
+    Parameters
+    ----------
+    X : ColumnsAndOnes
+    penalty : array
+        The diagonal of P.
+    keeps : bool
+        Whether second derivatives change little from step to step; those of smoothed losses jump.
+    max_dimension : int
+        The largest dimension of a factorized matrix.
+    """
+
+    MIN_CG_STEPS, MIN_DIAGONAL_CG_STEPS = 4, 12
+    """Conjugate gradients are tried if a factorization costs as many steps of them, with the last
+    factorization or the diagonal as the preconditioner."""
+    FORCING, SMOOTHED_FORCING = 0.1, 0.01
+    """Conjugate gradients end at this share of the gradient; pieces of a smoothed loss need exact steps."""
+    COPIED_SHARE = 0.5
+    """Sparse rows with h > 0 are copied if they are fewer than this share of all rows."""
+    ROWS_GAIN = 4.0
+    """A system of the rows must cost this much less than one of the columns, which needs no copy of rows."""
+    MIN_RELATIVE_PENALTY = 1e-16
+    """The smallest penalty of a column in a system, as a share of the sum of the second derivatives."""
+    MAX_ERROR = 1e-3
+    """The largest relative error of a system of the rows; beyond it, later ones are by columns."""
+    FIRST_SKIP = 2
+    """Systems that are factorized at once after conjugate gradients were too slow; then twice as many, ..."""
+
+    def __init__(self, X: ColumnsAndOnes, penalty: NDArray, keeps: bool, max_dimension: int) -> None:
+        self.X, self.P, self.keeps, self.max_dimension = X, penalty, keeps, max_dimension
+        self.raised = penalty
+        """The penalty of the last system."""
+        self.kept: Solve | None = None
+        self.kept_h: NDArray | None = None
+        """The second derivatives of the kept factorization."""
+        self.before = math.inf
+        """g' M^-1 g of the last system, where its step was about one of the kept factorization M."""
+        self.skip, self.next_skip, self.inexact_rows = 0, self.FIRST_SKIP, False
+        lengths = X.nnz / X.n
+        self.pair_cost = PAIR_COST * lengths**2 if X.sparse else 0.5 * X.p**2 + SCALE_COST * X.p
+        self.pass_cost = X.nnz * (SPARSE_COST if X.sparse else PASS_COST)
+        self._row_gram: NDArray | None = None
+
+    def solve(self, h: NDArray, g: NDArray, residual: float, last: float) -> Step:
+        """The step for second derivatives h and the gradient g.
+
+        A proof allows the `residual`; conjugate gradients go on to it, unless the step gains more than
+        `last` times as much, so that another one follows anyway.
+        """
+        X, m = self.X, int(np.count_nonzero(h))
+        if not m:  # a linear piece: the penalty alone
+            return Step(-g / np.where(self.P > 0, self.P, 1.0))
+        # penalties that vanish in rounding beside X' H X are raised to a share of it
+        P = self.raised = np.maximum(self.P, self.MIN_RELATIVE_PENALTY * float(h.sum()))
+        if (step := self._kept_step(g)) is not None:
+            return step
+        rows, columns, by_rows = self._costs(m)
+        possible = by_rows or X.size <= self.max_dimension
+        reads = m / X.n + (m / X.n if X.sparse else 1.0)  # dense loops skip rows with h = 0 in X' alone
+        step_cost = CALLS_COST + reads * self.pass_cost + (PASS_COST * X.size**2 if self.kept else 0.0)
+        limit = (rows if by_rows else columns) / step_cost if possible else math.inf
+        copied = (by_rows or (X.sparse and m < self.COPIED_SHARE * X.n)) and X.operator.can_gather(m)
+        index = np.flatnonzero(h) if copied else None
+        part, h_part = (X, h) if index is None else (X.gathered(index), h[index])
+        least = self.MIN_DIAGONAL_CG_STEPS if self.kept is None else self.MIN_CG_STEPS
+        forcing = self.FORCING if self.keeps else self.SMOOTHED_FORCING
+        if limit >= least and not (self.skip and possible):
+            found, done = conjugate_gradients(part, h_part, P, g, self.kept, residual, limit, forcing, last)
+            if done or not possible:
+                self.before, self.next_skip = 0.0, self.FIRST_SKIP
+                return found
+            if self.kept is not None or by_rows or not self.keeps:  # else a better preconditioner comes
+                self.skip, self.next_skip = self.next_skip, 2 * self.next_skip
+        self.skip = max(self.skip - 1, 0)
+        if by_rows and index is not None and (v := self._by_rows(part, h_part, g, index)) is not None:
+            return Step(v)
+        return self._by_columns(h, part, h_part, g)
+
+    def _kept_step(self, g: NDArray) -> Step | None:
+        """The step of the last factorization M, while g' M^-1 g falls fast enough by such steps."""
+        if self.kept is None:
+            return None
+        X, P, v = self.X, self.P, -self.kept(g)
+        square = -float(g @ v)
+        rate, self.before = square / self.before if self.before else math.inf, square
+        if not rate <= self.FORCING**2:
+            return None
+        lost = float((g[: X.p] / P[: X.p]) @ g[: X.p])
+        return Step(v, 5.0 * rate * lost, 5.0 * rate * square)
+
+    def _costs(self, m: int) -> tuple[float, float, bool]:
+        """The costs of systems of the rows and of the columns, and whether that of the rows is taken."""
+        X = self.X
+        columns = m * self.pair_cost + X.size**3 / 6 + PASS_COST * X.size**2
+        per_pair = SPARSE_COST * X.nnz / X.n if X.sparse else X.p
+        rows = m**2 * per_pair / 2 + m**3 / 6 + m * X.p
+        if self._keeps_row_gram:  # the products of all rows are made once, for about ten systems
+            rows = m**3 / 6 + PASS_COST * m**2 + 0.1 * (self._row_gram is None) * X.n**2 * per_pair / 2
+        gains = self.ROWS_GAIN * rows < columns and not self.inexact_rows
+        return rows, columns, m <= self.max_dimension and (gains or X.size > self.max_dimension)
+
+    @property
+    def _keeps_row_gram(self) -> bool:
+        X = self.X
+        return not X.sparse and X.n <= min(X.p, self.max_dimension)
+
+    def _by_columns(self, h: NDArray, part: ColumnsAndOnes, h_part: NDArray, g: NDArray) -> Step:
+        solve = shifted_cholesky(part.gram(h_part), self.raised)
+        v = -solve(g)
+        self.before = -float(g @ v)
+        if self.keeps:
+            self.kept, self.kept_h = solve, h
+        return Step(v)
+
+    def _by_rows(self, part: ColumnsAndOnes, h: NDArray, g: NDArray, index: NDArray) -> NDArray | None:
+        """The solution by the rows with h > 0; None if it has lost too many digits."""
+        X, p, products = part.operator.X, part.p, None
+        if self._keeps_row_gram:
+            if self._row_gram is None:
+                self._row_gram = row_products(self.X.operator.gather(np.arange(self.X.n)), self.P[:p])
+            products = self._row_gram[np.ix_(index, index)]
+        solve = rows_system(X, self.P[:p], 1 / h, intercept=part.intercept, products=products)
+        w, _, b = solve(-g[:p], 0.0, -float(g[-1]) if part.intercept else 0.0)
+        v = np.append(w, b) if part.intercept else w
+        # v' (P + X' H X) v = -g' v, unless columns of large units have left no digits of others
+        z, decrease = part.forward(v), -float(g @ v)
+        if abs(float((self.P * v) @ v) + float((h * z) @ z) - decrease) <= self.MAX_ERROR * abs(decrease):
+            return v
+        self.inexact_rows = True
+        return v if part.size > self.max_dimension else None
+
+    def to_arrays(self) -> dict[str, Any]:
+        """What a run continues from."""
+        numbers = np.array([self.before, self.skip, self.next_skip, float(self.inexact_rows)])
+        return {"system": numbers} | ({} if self.kept_h is None else {"kept": self.kept_h})
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Continue from what `to_arrays` has returned."""
+        before, skip, next_skip, inexact = arrays["system"].tolist()
+        if "kept" in arrays:
+            self.kept_h = arrays["kept"]
+            self.kept = shifted_cholesky(self.X.gram(self.kept_h), self.P)
+        self.before, self.skip, self.next_skip, self.inexact_rows = (
+            before,
+            int(skip),
+            int(next_skip),
+            bool(inexact),
+        )
+
+
+def conjugate_gradients(
+    X: ColumnsAndOnes, h: NDArray, P: NDArray, g: NDArray, precondition: Solve | None, residual: float,
+    limit: float, forcing: float, last: float,
+) -> tuple[Step, bool]:  # fmt: skip
+    r"""The step, and whether it is solved within `limit` products.
+
+    The intercept e = -(g_b + h' X d) / 1' h is eliminated, so that the slopes of any d have the sum 0: the
+    matrix is P + X' H X - (X' h)(X' h)' / 1' h.
+    """
+    p, total, hessian = X.p, float(h.sum()), Hessian(h)
+    pull, g_b = (X.adjoint(h)[:p], float(g[-1])) if X.intercept else (np.zeros(p), 0.0)
+    P, apply = P[:p], precondition
+    if precondition is None:
+        # fewer rows than columns: the eigenvalues beside P are as few, and only P keeps the others together
+        diagonal = P if X.n < p else X.operator.gram_diagonal(h) + P
+        apply = lambda r: r / diagonal  # noqa: E731
+    elif X.intercept:  # the inverse of a Schur complement is a block of the inverse
+        apply = lambda r: precondition(np.append(r, 0.0))[:p]  # noqa: E731
+
+    def product(d: NDArray) -> NDArray:
+        image: NDArray = X.operator.hessian_product(hessian, d) + P * d
+        if X.intercept:
+            image -= (float(pull @ d) / total) * pull
+        return image
+
+    def stop(at: CgState) -> bool:
+        if at.steps == 0:
+            enough[0] = forcing**2 * at.square if 0.5 * at.square > last * residual else 0.0
+        return 0.5 * float((at.residual / P) @ at.residual) <= residual or at.square <= enough[0]
+
+    enough = [0.0]
+    at = cg(product, -g[:p] + (g_b / total) * pull, apply, stop, max_steps=limit)
+    v = np.append(at.x, -(g_b + float(pull @ at.x)) / total) if X.intercept else at.x
+    return Step(v, 0.5 * float((at.residual / P) @ at.residual), 0.5 * at.square), at.done
