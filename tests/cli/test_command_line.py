@@ -65,7 +65,7 @@ def test_show(files, tmp_path, run):
         f"{model.lower_bound_:.9g}",
         "120 rows x 7 columns, weighted",
         "no, yes",
-        "weights from times",
+        "weight from times",
         "1 of numbers, 2 of categories with 6 levels",
         f"made by: riskmin fit {raw} --loss logistic",
     ):
@@ -239,7 +239,7 @@ def test_validation_rows_are_prepared_as_the_training_rows(files, tmp_path, run)
 # ---------------------------------------------------------------- progress
 def test_verbose(files, tmp_path, run):
     for command, options in {
-        "fit": ["-o", tmp_path / "m"],
+        "fit": ["-o", tmp_path / "m", "--tol", "1e-6"],
         "path": ["--lams", "0.1,0.01"],
         "cv": ["--lams", "0.1,0.01", "--folds", "2", "-o", tmp_path / "m"],
     }.items():

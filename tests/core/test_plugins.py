@@ -19,7 +19,7 @@ from riskmin import L2, Bundle
 
 
 @dataclass(frozen=True)
-class Expectile:
+class Lopsided:
     level: float = 0.5
 
     separable = True
@@ -55,8 +55,8 @@ def function():
 
 ENTRY_POINTS = """
 [riskmin.losses]
-expectile = plugin_package.losses:Expectile
-high_expectile = plugin_package.losses:high
+lopsided = plugin_package.losses:Lopsided
+high_lopsided = plugin_package.losses:high
 broken = plugin_package.broken:Loss
 
 [riskmin.regularizers]
@@ -73,7 +73,7 @@ def package(tmp_path, monkeypatch):
     folder = tmp_path / "site"
     (folder / "plugin_package").mkdir(parents=True)
     (folder / "plugin_package" / "__init__.py").write_text("")
-    (folder / "plugin_package" / "losses.py").write_text(PACKAGE + "\n\nhigh = Expectile(level=0.9)\n")
+    (folder / "plugin_package" / "losses.py").write_text(PACKAGE + "\n\nhigh = Lopsided(level=0.9)\n")
     (folder / "plugin_package" / "broken.py").write_text("1 / 0\n")
     info = folder / "plugin_package-1.0.dist-info"
     info.mkdir()
@@ -104,9 +104,9 @@ def data():
 
 # ---------------------------------------------------------------- names
 def test_registered_names(package):
-    from plugin_package.losses import Cuts, Expectile, Ridge
+    from plugin_package.losses import Cuts, Lopsided, Ridge
 
-    rm.register_loss("own", Expectile(level=0.8))
+    rm.register_loss("own", Lopsided(level=0.8))
     rm.register_regularizer("own", Ridge)
     rm.register_solver("own", Cuts)
     assert rm.get_loss("own").level == 0.8
@@ -114,7 +114,7 @@ def test_registered_names(package):
     model = rm.LinearRegressor("own", regularizer="own", solver="own", alpha=0.1).fit(*data())
     assert model.result_.status == "converged"
     assert model.result_.solver.startswith("Cuts")
-    rm.register_loss("own", Expectile(level=0.7))  # again, under its name
+    rm.register_loss("own", Lopsided(level=0.7))  # again, under its name
     assert rm.get_loss("own").level == 0.7
 
 
@@ -135,10 +135,10 @@ def test_names_that_cannot_be_registered(name, loss, message):
 
 def test_entry_points_are_imported_by_name(package):
     assert not is_imported()
-    assert "expectile" not in rm.LOSSES
-    assert rm.get_loss("expectile:level=0.25").level == 0.25
+    assert "lopsided" not in rm.LOSSES
+    assert rm.get_loss("lopsided:level=0.25").level == 0.25
     assert is_imported()
-    assert rm.get_loss("high_expectile").level == 0.9  # an object instead of a class
+    assert rm.get_loss("high_lopsided").level == 0.9  # an object instead of a class
     assert type(rm.get_regularizer("ridge")).__name__ == "Ridge"
     assert type(rm.get_solver("cuts")).__name__ == "Cuts"
     with pytest.raises(ValueError, match=r"the names are hinge, .*, broken"):
@@ -148,10 +148,10 @@ def test_entry_points_are_imported_by_name(package):
 
 
 def test_classes_by_path(package):
-    assert rm.get_loss("plugin_package.losses:Expectile,level=0.9").level == 0.9
-    assert rm.get_loss("plugin_package.losses:Expectile").level == 0.5
+    assert rm.get_loss("plugin_package.losses:Lopsided,level=0.9").level == 0.9
+    assert rm.get_loss("plugin_package.losses:Lopsided").level == 0.5
     for text, message in (
-        ("plugin_package.losses:Expectile,slope=1", "Expectile has no parameter slope; it has level"),
+        ("plugin_package.losses:Lopsided,slope=1", "Lopsided has no parameter slope; it has level"),
         ("plugin_package.losses:Nothing", "cannot be imported .AttributeError"),
         ("plugin_package.none:Nothing", "cannot be imported .ModuleNotFoundError"),
         ("plugin_package.losses:function", "is no loss: it is no class with a method value_grad"),
@@ -162,19 +162,19 @@ def test_classes_by_path(package):
 
 
 # ---------------------------------------------------------------- model files
-@pytest.mark.parametrize("given", ["expectile:level=0.9", "plugin_package.losses:Expectile,level=0.9", None])
+@pytest.mark.parametrize("given", ["lopsided:level=0.9", "plugin_package.losses:Lopsided,level=0.9", None])
 def test_a_model_imports_code_only_if_asked(package, tmp_path, given):
     X, y = data()
-    loss = rm.get_loss("plugin_package.losses:Expectile,level=0.9") if given is None else given
+    loss = rm.get_loss("plugin_package.losses:Lopsided,level=0.9") if given is None else given
     path, model = tmp_path / "model", rm.LinearRegressor(loss, alpha=0.1).fit(X, y)
     rm.save_model(model, path)
-    rm.LOSSES.pop("expectile", None)
+    rm.LOSSES.pop("lopsided", None)
     forget()
     with pytest.raises(rm.FileError) as caught:
         rm.load_model(path)
     assert not is_imported()
     assert str(caught.value) == (
-        f"{path} was not loaded: the loss plugin_package.losses:Expectile is not one of riskmin, and a file "
+        f"{path} was not loaded: the loss plugin_package.losses:Lopsided is not one of riskmin, and a file "
         "imports no code by itself: if you trust it, load_model(path, trust=['plugin_package.losses']), or "
         "--trust plugin_package.losses in the command"
     )
@@ -190,16 +190,16 @@ def test_a_model_imports_code_only_if_asked(package, tmp_path, given):
 
 
 def test_registered_losses_are_trusted(package, tmp_path):
-    from plugin_package.losses import Expectile, Ridge
+    from plugin_package.losses import Lopsided, Ridge
 
     X, y = data()
     rm.save_model(
-        rm.LinearRegressor(rm.Nu(Expectile(0.9), 0.5), regularizer="ridge").fit(X, y), tmp_path / "model"
+        rm.LinearRegressor(rm.Nu(Lopsided(0.9), 0.5), regularizer="ridge").fit(X, y), tmp_path / "model"
     )
     rm.REGULARIZERS.pop("ridge")
-    with pytest.raises(rm.FileError, match=r"the loss plugin_package.losses:Expectile is not one of riskmin"):
+    with pytest.raises(rm.FileError, match=r"the loss plugin_package.losses:Lopsided is not one of riskmin"):
         rm.load_model(tmp_path / "model")
-    rm.register_loss("own", Expectile)
+    rm.register_loss("own", Lopsided)
     with pytest.raises(
         rm.FileError, match=r"the regularizer plugin_package.losses:Ridge is not one of riskmin"
     ):
@@ -220,10 +220,10 @@ OWN = "plugin_package.losses"
 CHANGED = [
     ({"name": f"{OWN}:function"}, "was not loaded"),
     ({"name": "os:system", "params": {"command": "true"}}, "was not loaded"),
-    ({"name": "Expectile"}, "Expectile is not a loss of riskmin"),
-    ({"name": f"{OWN}:Expectile", "params": {"level": "x" * 3}}, "was not loaded"),
-    ({"given": f"{OWN}:Expectile"}, None),  # how the user has spelled it
-    ({"given": "expectile"}, None),
+    ({"name": "Lopsided"}, "Lopsided is not a loss of riskmin"),
+    ({"name": f"{OWN}:Lopsided", "params": {"level": "x" * 3}}, "was not loaded"),
+    ({"given": f"{OWN}:Lopsided"}, None),  # how the user has spelled it
+    ({"given": "lopsided"}, None),
 ]
 
 
@@ -256,7 +256,7 @@ def run(folder, *args):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
-    ["local_losses:Expectile,level=0.9", pytest.param("expectile:level=0.9", marks=pytest.mark.exhaustive)],
+    ["local_losses:Lopsided,level=0.9", pytest.param("lopsided:level=0.9", marks=pytest.mark.exhaustive)],
 )
 def test_the_command(package, tmp_path, loss):
     X, y = data()

@@ -394,9 +394,12 @@ class Auto(Solver):
         if not facts.separable and (same := SeparableProblem.from_objective(obj)) is not None:
             # the same problem in another form, which has faster solvers
             inner, reason = self.portfolio(same.obj, tol)
-            solvers = tuple(SeparableForm(solver) for solver in inner.every)
             reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
-            return replace(inner, solvers=solvers, others=tuple), reason
+            return replace(
+                inner,
+                solvers=tuple(SeparableForm(solver) for solver in inner.solvers),
+                others=lambda: [SeparableForm(solver) for solver in inner.others()],
+            ), reason
         rule = matching_rule(facts)
         first = rule.solver.for_tolerance(tol)
         selected = first.solvers if isinstance(first, Portfolio) else (first,)
