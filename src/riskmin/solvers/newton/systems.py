@@ -49,9 +49,8 @@ class NewtonSystem:
         The largest dimension of a factorized matrix.
     """
 
-    MIN_CG_STEPS, MIN_DIAGONAL_CG_STEPS = 4, 12
-    """Conjugate gradients are tried if a factorization costs as many steps of them, with the last
-    factorization or the diagonal as the preconditioner."""
+    MIN_CG_STEPS = 12
+    """Conjugate gradients are tried if a factorization costs as many steps of them."""
     FORCING, SMOOTHED_FORCING = 0.1, 0.01
     """Conjugate gradients end at this share of the gradient; pieces of a smoothed loss need exact steps."""
     COPIED_SHARE = 0.5
@@ -101,9 +100,8 @@ class NewtonSystem:
         copied = (by_rows or (X.sparse and m < self.COPIED_SHARE * X.n)) and X.operator.can_gather(m)
         index = np.flatnonzero(h) if copied else None
         part, h_part = (X, h) if index is None else (X.gathered(index), h[index])
-        least = self.MIN_DIAGONAL_CG_STEPS if self.kept is None else self.MIN_CG_STEPS
         forcing = self.FORCING if self.keeps else self.SMOOTHED_FORCING
-        if limit >= least and not (self.skip and possible):
+        if limit >= self.MIN_CG_STEPS and not (self.skip and possible):
             found, done = conjugate_gradients(part, h_part, P, g, self.kept, residual, limit, forcing, last)
             if done or not possible:
                 self.before, self.next_skip = 0.0, self.FIRST_SKIP
