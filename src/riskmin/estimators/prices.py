@@ -109,6 +109,13 @@ class ConstraintPrices:
         The ends of the cost of all constraints together.
     each : (m, 2) array
         The ends of the cost of each row of A: by how much the minimum of J would decrease without it.
+
+    Examples
+    --------
+    >>> prices = ConstraintPrices(np.array([0.1, 0.2]), np.array([[0.1, 0.2]]))
+    >>> print(prices)
+    constraint 0 costs between 0.1 and 0.2
+    all constraints cost between 0.1 and 0.2 of the objective
     """
 
     total: NDArray

@@ -43,6 +43,14 @@ class LeaveOneOut:
         What the model without the row predicts for it: a label, or a number for regressions.
     refitted : (n,) array of bool
         The rows for which a model was fitted; the others follow from the model of all rows.
+
+    Examples
+    --------
+    >>> from riskmin import LinearRegressor
+    >>> X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 1.0, 5.0])
+    >>> found = LinearRegressor("squared", alpha=1.0, tol=1e-9).fit(X, y).leave_one_out(X, y)
+    >>> np.round(found.scores, 3).tolist(), bool(found.bounds.max() < 1e-3)
+    ([1.8, 2.5, 0.8], True)
     """
 
     scores: NDArray
