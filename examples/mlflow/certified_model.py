@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["riskmin", "mlflow-skinny>=3.1", "pandas>=2.2"]
+# ///
 """A model as an MLflow pyfunc: run this script. Needs `pip install mlflow-skinny`.
 
 The artifact is riskmin's own model file: it holds the certificate, which `riskmin certify` checks against the
