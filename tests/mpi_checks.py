@@ -262,7 +262,7 @@ def errors_between_calls_reach_all():
         if ranks.rank == ranks.size - 1 and row["iteration"] == 3:
             raise OSError("the disk of one rank is full")
 
-    raises(OSError, "disk of one rank", rm.minimize, problem(ranks), callback=callback)
+    raises(OSError, "disk of one rank", rm.minimize, problem(ranks), rm.Bundle(), callback=callback)
 
     class Odd(rm.Bundle):
         def iterates(self, obj, w0):

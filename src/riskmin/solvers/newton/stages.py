@@ -417,7 +417,7 @@ class StagedNewton:
 
     def restored(self, state: dict[str, Array]) -> Run:
         """The run of a saved state, after checks: its scores and cuts are computed again."""
-        shapes = {"v": "m", "w": "p", "u": "n", "system": "4", "kept?": "n"}
+        shapes = {"v": "m", "w": "d", "u": "n", "system": "4", "kept?": "n"}
         shapes |= {f"number.{name}": "1" for name in NUMBERS}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(self.obj), m=self.X.size)
         self.system.restore(state)
