@@ -20,6 +20,7 @@ from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
 from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
 from riskmin.estimators.tagger.seen_pairs import with_seen_pairs
+from riskmin.numerics.simplex import project_onto_simplex
 from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
 from riskmin.problem.kernel.rkhs import kernel_risk
 
@@ -125,6 +126,8 @@ def feature_spaces():
 
 
 def projections():
+    for shape in ((5, 4), (1, 1)):
+        project_onto_simplex(rng.standard_normal(shape))
     from riskmin.numerics.projections import project
 
     ones = np.ones(9)
