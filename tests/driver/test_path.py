@@ -1,11 +1,15 @@
 """Paths: each result equals that of a cold start and is certified, with fewer calls, in any order."""
 
+import warnings
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import riskmin as rm
 from helpers import Problem
+from riskmin.core import Hessian
 from solver_cases import BUNDLE_REGS, METRIC, W4
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
@@ -195,3 +199,30 @@ def test_a_path_within_eps_covers_all_lam(loss, reg):
         assert value - rm.minimize(obj, tol=1e-6).lower <= eps * value * (1 + 1e-3)
     with pytest.raises(ValueError, match="give a number > 0, one regularizer"):
         rm.path(risk, [reg, reg], [1e-3, 0.3], eps=eps)
+
+
+@dataclass(frozen=True)
+class Less(rm.SquaredHinge):
+    """A multiple of the squared hinge, with the conjugate of the whole loss, whose bounds are too high."""
+
+    def value_grad(self, z, y, c):
+        value, gradient = super().value_grad(z, y, c)
+        return 0.9 * value, 0.9 * gradient
+
+    def values(self, z, y):
+        return 0.9 * super().values(z, y)
+
+    def hessian(self, z, y, c, mu=0.0, center=None):
+        return Hessian(0.9 * super().hessian(z, y, c).diagonal)
+
+
+@pytest.mark.parametrize("reg", [rm.L1(), rm.L2()], ids=repr)
+def test_a_wrong_conjugate_of_a_users_loss_certifies_nothing(reg):
+    risk, lams = risk_of(Less()), [1e-1, 1e-2, 1e-3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = rm.path(risk, reg, lams, tol=0.2)
+    for lam, result in zip(lams, results, strict=True):
+        # the same minimum as that of the loss without the factor
+        best = rm.minimize(rm.Objective(risk_of(rm.SquaredHinge()), reg, lam / 0.9), tol=1e-9).value
+        assert result.lower <= 0.9 * best * (1 + 1e-8)

@@ -18,7 +18,7 @@ from riskmin.core.records import bounds_row
 from riskmin.driver.run import Limits
 from riskmin.executors.base import blas_threads_of
 from riskmin.losses import Squared
-from riskmin.problem.objective import Objective
+from riskmin.problem.objective import Objective, is_builtin, is_foreign
 from riskmin.problem.second_moments import SecondMoments, center_of
 from riskmin.solvers import Auto, CoordinateDescent
 from riskmin.solvers.coordinate.gram_path import Minimum, gram_path, minima, pays, terms_of
@@ -71,6 +71,9 @@ def _with_separate_columns(objectives: list[Objective], solver: Solver, limits: 
         return None
     first = objectives[0]
     if not all(one.reg is first.reg for one in objectives):
+        return None
+    # cuts of a user's code are watched in runs of their own
+    if is_foreign(first.risk) or not is_builtin(first.reg):
         return None
     obj = replace(first, reg=first.reg.penalized_part.without_sizes)
     risk: Any = obj.risk
