@@ -1,5 +1,8 @@
 """Multipliers prove the gap of a model, by formulas of their own: the conjugate of a loss is a maximum."""
 
+import warnings
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,11 +16,13 @@ from riskmin import (
     LinearClassifier,
     LinearRegressor,
     Objective,
+    SquaredHinge,
     get_loss,
     linear_risk,
     load_model,
     minimize,
     multipliers,
+    optimum_region,
     save_model,
 )
 
@@ -162,3 +167,24 @@ REFUSALS = [
 def test_refusals(make, task, words):
     with pytest.raises(ValueError, match=words):
         multipliers(make(), X, np.c_[REAL, Z] if task == "two" else LABELS[task])
+
+
+@dataclass(frozen=True)
+class Less(SquaredHinge):
+    """A multiple of the squared hinge, with the conjugate of the whole loss, whose bounds are too high."""
+
+    def value_grad(self, z, y, c):
+        value, gradient = super().value_grad(z, y, c)
+        return 0.9 * value, 0.9 * gradient
+
+
+def test_multipliers_refute_a_wrong_conjugate():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 5))
+    y = np.sign(X[:, 0] + rng.standard_normal(200))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LinearClassifier(Less(), alpha=1e-2, tol=0.2).fit(X, y)
+    for claim in (multipliers, optimum_region):
+        with pytest.raises(ValueError, match="the conjugate of Less contradicts its values"):
+            claim(model, X, y)

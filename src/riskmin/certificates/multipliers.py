@@ -23,11 +23,13 @@ import numpy as np
 from riskmin.core import Cut, Iterate, NDArray
 from riskmin.driver.loop import minimize
 from riskmin.problem.certificate import balanced, lowered_cut, multiplier_cut, scale_of_slopes
-from riskmin.problem.objective import Objective
+from riskmin.problem.objective import Objective, is_foreign
 from riskmin.problem.smoothed_risk import SmoothedRisk
 
 SMOOTHING_FACTOR = 0.1
 """By which the smoothing of a loss with kinks decreases, and the share of the gap at which that ends."""
+REFUTING_EXCESS = 1e-9
+"""A bound above J by more than this share of it is no rounding error."""
 MAX_STEPS = 300
 """The most iterations of a run that looks for multipliers."""
 
@@ -189,9 +191,10 @@ class _Search:
 def best_multipliers(obj: Objective, w: NDArray, z: NDArray, goal: float) -> tuple[NDArray, float]:
     """Multipliers that prove min J >= goal, and their bound; the best that a run finds if none do.
 
-    w are weights near the minimizer, and z their scores with the intercept.
+    w are weights near the minimizer, and z their scores with the intercept. Raise a ValueError if the bound
+    is above J there, which refutes the conjugate of a user's loss.
     """
-    search = _Search(RowCuts(obj), goal)
+    search, start = _Search(RowCuts(obj), goal), w
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search.take(search.cuts.at(z))
@@ -199,6 +202,14 @@ def best_multipliers(obj: Objective, w: NDArray, z: NDArray, goal: float) -> tup
             w = _search_by_a_run(search, w)
         if not search.done and not search.cuts.loss.smooth and search.cuts.loss.can_be_smoothed:
             _search_smoothed(search, w)
+    if is_foreign(obj.risk):
+        loss, y, c = search.cuts.loss, search.cuts.y, search.cuts.c
+        J = float(loss.value_grad(z, y, c)[0]) + obj.lam * obj.reg.value(start)
+        if search.lower > J + REFUTING_EXCESS * abs(J):
+            raise ValueError(
+                f"the conjugate of {type(loss).__name__} contradicts its values: it bounds the objective by "
+                f"{search.lower:.9g}, which is {J:.9g} at these weights"
+            )
     return search.u, search.lower
 
 
