@@ -64,7 +64,10 @@ def test_sums_have_the_bits_of_one_process(serve, loss, solver, intercept):
         objective = owners.objective(owners.risk(loss, fit_intercept=intercept), rm.L2(), 1e-2)
         result = rm.minimize(objective, solver, tol=1e-2)
         np.testing.assert_array_equal(result.w, same.w)
-        assert [row["value"] for row in result.trace] == [row["value"] for row in same.trace]
+        values, local = ([row["value"] for row in run.trace] for run in (result, same))
+        assert values[:-1] == local[:-1]
+        # the last J has the midpoint of the best intercepts where the scores of all rows can be gathered
+        assert values[-1] == pytest.approx(local[-1], rel=1e-12)
 
 
 def test_rounding_is_in_the_certificate():
