@@ -183,6 +183,27 @@ def test_solvers_that_end_early_or_make_no_progress_are_stalled(times, n_iter):
     assert result.n_iter in n_iter
 
 
+@dataclass
+class Elsewhere(Repeat):
+    """A solver whose cut is that of w = 0, and whose points are not."""
+
+    def iterates(self, obj, w0):
+        cut = obj(0 * w0).cut
+        for it in super().iterates(obj, w0 + 1):
+            yield it._replace(cut=cut)
+
+
+@pytest.mark.parametrize("times", [1, np.inf])
+def test_a_bound_that_proves_the_minimum_at_zero_certifies_zero(times):
+    """Whatever points the solver stays at: the model with w = 0 is within tol."""
+    obj = rm.Objective(rm.linear_risk(X, np.where(X[:, 0] > 0, 1.0, -1.0), rm.Hinge()), rm.L1(), 10.0)
+    result = rm.minimize(obj, Elsewhere(times), tol=1e-6)
+    assert (result.status, result.criterion) == ("converged", "tol")
+    assert result.value == pytest.approx(1.0)
+    assert not result.w.any()
+    assert result.n_iter < 50
+
+
 def test_limits_of_iterations_and_seconds():
     result = rm.minimize(objective(), rm.Bundle(), tol=1e-9, max_iter=3)
     assert (result.status, result.n_iter) == ("max_iter", 3)

@@ -172,6 +172,8 @@ def _minimize(
         # J(0) may be below J of every iterate, for example if the run was stopped early
         with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
             state.use_origin_if_better()
+            if status in ("stalled", "max_iter", "max_seconds") and state.criterion():
+                status = "converged"
     assert state.cut is not None
     description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
     description = "; ".join([description, *state.obj.count.failures])

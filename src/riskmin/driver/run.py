@@ -67,8 +67,8 @@ class RunState:
     """Time for a last evaluation of the risk, once a run is out of time or interrupted."""
     ZERO_OBJECTIVE_RATIO = 1e-30
     """If J falls below this multiple of its first value, min J is 0 and no relative gap can be proved."""
-    ATOL_AFTER_ITERATIONS = 300
-    """After this many iterations, the evaluations of the risk that the default atol needs cost little."""
+    ATOL_AFTER_ITERATIONS = 30
+    """After this many iterations, the evaluations of J and the risk at w = 0 cost little."""
     RISK_AT_ZERO_MAX_RATIO = 1e3
     """Bound on (risk at w = 0) / (first J) up to which the default atol is known not to matter before that.
 
@@ -366,6 +366,8 @@ class RunState:
             self.claimed, self.stalled_iterations = claimed, 0
         if not self.trace:
             self.check_finite()
+        if self.origin is not None:
+            self.use_origin_if_better()
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
         status = self.status()
