@@ -209,6 +209,10 @@ class RunState:
             self.b = self.obj.risk.best_intercept(self.w)
             self._bound(cut)
 
+    def _proves(self, value: float) -> bool:
+        """Whether the lower bound proves that `value` is within tol of min J."""
+        return value - self.lower <= self.limits.tol * value
+
     def criterion(self) -> Criterion:
         """Return the tolerance that is met, or "".
 
@@ -366,7 +370,7 @@ class RunState:
             self.claimed, self.stalled_iterations = claimed, 0
         if not self.trace:
             self.check_finite()
-        if self.origin is not None:
+        if self.origin is not None and self._proves(self.origin[1]):
             self.use_origin_if_better()
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
