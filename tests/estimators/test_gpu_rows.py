@@ -147,3 +147,65 @@ def test_sparse_tensors_are_refused_in_words_without_a_gpu():
         X = library.eye(3).to_sparse_csr()
     with pytest.raises(ValueError, match=r"CuPy|on the CPU: give X\.cuda"):
         as_matrix(X)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rm.LinearClassifier("logistic", alpha=1e-2, class_weight="balanced"),
+        rm.LinearClassifier("hinge", alpha=1e-2),
+        rm.LinearRegressor("quantile:level=0.3", alpha=1e-2),
+        rm.LinearRegressor("squared", alpha=1e-2),
+    ],
+    ids=lambda model: str(model.loss),
+)
+def test_vectors_over_rows_stay_on_the_device(torch, model, monkeypatch):
+    """No vector with an entry per row is copied to this process in a fit or a prediction."""
+    rng = np.random.default_rng(0)
+    # more rows than the sample that decides on the units of the columns
+    n, p = 2**15, 4
+    X = torch.asarray(rng.standard_normal((n, p)))
+    s = X @ torch.asarray(rng.standard_normal(p)) + torch.asarray(rng.standard_normal(n))
+    y = (s > 0).to(torch.float32) if isinstance(model, rm.LinearClassifier) else s
+    weight = torch.asarray(rng.random(n))
+    library = torch.Tensor
+    copied, to_cpu, numpy = [], library.cpu, library.numpy
+
+    def counted(copy):
+        def method(tensor, *args, **keywords):
+            copied.append(tensor.numel())
+            return copy(tensor, *args, **keywords)
+
+        return method
+
+    monkeypatch.setattr(library, "cpu", counted(to_cpu))
+    monkeypatch.setattr(library, "numpy", counted(numpy))
+    monkeypatch.setattr(library, "__array__", counted(library.__array__))
+    fitted = model.fit(X, y, sample_weight=weight)
+    predicted = fitted.predict(X)
+    assert max(copied, default=0) <= n // 2
+    monkeypatch.undo()
+    assert isinstance(predicted, library)
+    here = type(model)(**model.get_params()).fit(X.numpy(), y.numpy(), sample_weight=weight.numpy())
+    assert fitted.lower_bound_ <= here.objective_ * (1 + 1e-12)
+    assert here.lower_bound_ <= fitted.objective_ * (1 + 1e-12)
+
+
+def test_classes_of_tensors_and_what_they_refuse(torch):
+    X, y = rows(3)
+    X = torch.asarray(X)
+    model = rm.LinearClassifier("logistic", alpha=1e-2)
+    np.testing.assert_array_equal(model.fit(X, torch.asarray(y) * 10).classes_, [0, 10, 20])
+    np.testing.assert_array_equal(model.fit(X, torch.asarray(y > 0)).classes_, [False, True])
+    weight = torch.asarray((y < 2).astype(float))
+    np.testing.assert_array_equal(model.fit(X, torch.asarray(y), sample_weight=weight).classes_, [0, 1])
+    for labels, words in (
+        (torch.asarray(y / 3), "Unknown label type"),
+        (torch.asarray(np.zeros(N)), "only one class"),
+        (torch.asarray(np.full(N, np.nan)), "contains NaN"),
+        (torch.asarray(y[1:]), "one label per row"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.fit(X, labels)
+    with pytest.raises(ValueError, match="must be >= 0"):
+        model.fit(X, torch.asarray(y), sample_weight=-weight)

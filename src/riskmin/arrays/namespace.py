@@ -64,6 +64,18 @@ def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
     return as_array_like(np.zeros(shape, dtype=b.dtype if namespace(b) is np else float), b)
 
 
+def in_float64(a: Array) -> Array:
+    """Return numbers in double precision, in their library."""
+    return namespace(a).astype(a, namespace(a).float64)
+
+
+def full_like(b: Array, shape: tuple[int, ...], value: float) -> Array:
+    """Return an array of one number, in the library and dtype and on the device of b."""
+    from array_api_compat import device
+
+    return namespace(b).full(shape, value, dtype=b.dtype, device=device(b))
+
+
 def identity_like(G: Array) -> Array:
     """Return the identity matrix of the size of a square matrix, in its library and on its device."""
     from array_api_compat import device
@@ -282,6 +294,29 @@ def as_numpy(a: Any, name: str) -> NDArray:
         raise ValueError(
             f"the rows of {name} differ in length: give each the same number of values"
         ) from None
+
+
+def as_rows_of(a: Any, name: str, like: Array | None) -> Array:
+    """Return numbers of the rows beside an array of another library than NumPy, in its dtype, if they are
+    in such a library as well; without one, or for anything else, a NumPy array.
+    """
+    if like is None or not is_foreign(a):
+        return as_numpy(a, name)
+    _refuse_complex(a, name)
+    return as_array_like(a, like)
+
+
+def count_by_index(index: Array, weights: Array, length: int) -> Array:
+    """Return the sums of the weights of each index from 0, in float64.
+
+    Examples
+    --------
+    >>> count_by_index(np.array([0, 2, 0]), np.array([1.0, 2.0, 3.0]), 3)
+    array([4., 0., 2.])
+    """
+    # no function of the standard: NumPy, torch and CuPy have the same one
+    sums: Array = namespace(weights).bincount(index, weights=weights, minlength=length)
+    return sums
 
 
 def to_floats(a: NDArray) -> NDArray | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import NDArray
+from riskmin.core import Array, NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.classes import MulticlassMixin, has_probabilities
 from riskmin.estimators._common.fit import (
@@ -165,7 +165,7 @@ class LinearClassifier(
         """
         loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_rows(self, X, y)
-        weight, n_rows = normalize_weights(sample_weight, len(y)), len(y)
+        weight, n_rows = normalize_weights(sample_weight, len(y), y), len(y)
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
         rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
@@ -233,16 +233,16 @@ class LinearClassifier(
         """
         return decision_scores(self, X, offset)
 
-    def predict(self, X: Any, *, offset: Any = None) -> NDArray:
+    def predict(self, X: Any, *, offset: Any = None) -> Array:
         """Predict the class of every row: that of the largest score if there are more than two."""
-        return self._predicted(self.decision_function(X, offset=offset), X)
+        return self._labels_of_scores(self.decision_function(X, offset=offset))
 
     @available_if(has_probabilities)
-    def predict_proba(self, X: Any, *, offset: Any = None) -> NDArray:
+    def predict_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
-        return self._probabilities(self.decision_function(X, offset=offset), X, log=False)
+        return self._probabilities(self.decision_function(X, offset=offset), log=False)
 
     @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any, *, offset: Any = None) -> NDArray:
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        return self._probabilities(self.decision_function(X, offset=offset), X, log=True)
+        return self._probabilities(self.decision_function(X, offset=offset), log=True)

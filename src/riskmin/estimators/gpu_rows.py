@@ -26,9 +26,14 @@ def is_gpu_rows(X: Any) -> bool:
     return not isinstance(X, np.ndarray) and (is_gpu_sparse(X) or (is_foreign(X) and is_on_gpu(X)))
 
 
+def is_on_gpu_array(a: Any) -> bool:
+    """Whether a is an array of torch or CuPy on a GPU."""
+    return is_foreign(a) and is_on_gpu(a)
+
+
 def on_host(a: Any) -> Any:
     """Return an array on a GPU as one of NumPy, and anything else unchanged."""
-    return to_numpy(a) if is_foreign(a) and is_on_gpu(a) else a
+    return to_numpy(a) if is_on_gpu_array(a) else a
 
 
 def dense_weights(model: Any) -> Any:
@@ -47,6 +52,22 @@ def _float64_beside(X: Any) -> Any:
     """Return an empty array of float64 in the library and on the device of X."""
     values = X[:0, 0] if not is_gpu_sparse(X) else X.data if hasattr(X, "format") else X.values()
     return namespace(values).astype(values[:0], namespace(values).float64)
+
+
+def stays_on_gpu(y: Any, n_outputs: bool) -> bool:
+    """Whether labels are finite numbers on a GPU, one per row, or with `n_outputs` a column per output.
+
+    Other labels are checked in this process, with scikit-learn's errors.
+    """
+    if not (is_on_gpu_array(y) and (y.ndim == 1 or (n_outputs and y.ndim == 2))):
+        return False
+    xp = namespace(y)
+    return bool(xp.isdtype(y.dtype, ("bool", "integral"))) or bool(xp.all(xp.isfinite(y)))
+
+
+def float64_like(a: Any) -> Any:
+    """Return an empty array of float64 in the library and on the device of an array on a GPU, else None."""
+    return namespace(a).astype(a[:0], namespace(a).float64) if is_on_gpu_array(a) else None
 
 
 def check_gpu_rows(model: Any, X: Any, *, reset: bool, min_rows: int) -> Any:

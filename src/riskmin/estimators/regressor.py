@@ -164,7 +164,7 @@ class LinearRegressor(
         """
         loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_regression_data(self, X, y)
-        weight = normalize_weights(sample_weight, len(y))
+        weight = normalize_weights(sample_weight, len(y), y)
         rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
         if offset is not None and y.ndim > 1:
             raise ValueError("offset is for one output: fit one model per column of y, each with its own")

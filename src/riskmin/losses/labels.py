@@ -6,21 +6,22 @@ Each check is a function of the loss and y, so that a loss can use it as a metho
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_numpy
+from riskmin.arrays.namespace import as_numpy, is_foreign, namespace, to_numpy
 from riskmin.core import Array, NDArray
 
 
 def check_signs(loss: object, y: Array) -> None:
     """Require labels -1 and +1, both of them present."""
-    labels = as_numpy(y, "y")
-    n_positive, n_negative = np.count_nonzero(labels == 1), np.count_nonzero(labels == -1)
-    if n_positive and n_negative and n_positive + n_negative == labels.size:
+    labels = _in_place(y)
+    n_positive, n_negative = (int((labels == sign).sum()) for sign in (1, -1))
+    if n_positive and n_negative and n_positive + n_negative == math.prod(labels.shape):
         return
-    needs, y = f"{type(loss).__name__} needs labels -1 and +1", _present(loss, labels)
+    needs, y = f"{type(loss).__name__} needs labels -1 and +1", to_numpy(_present(loss, labels))
     if n_positive + n_negative < y.size:
         raise ValueError(
             f"{needs}, but y holds {_preview(y)}; use LinearClassifier, "
@@ -31,10 +32,10 @@ def check_signs(loss: object, y: Array) -> None:
 
 def check_finite(loss: object, y: Array) -> None:
     """Require finite numbers."""
-    labels = as_numpy(y, "y")
-    if labels.size and labels.dtype.kind in "biuf" and bool(np.isfinite(labels).all()):
+    labels = _in_place(y)
+    if math.prod(labels.shape) and _is_real(labels) and bool(namespace(labels).isfinite(labels).all()):
         return
-    needs, y = f"{type(loss).__name__} needs finite numbers in y", _present(loss, labels)
+    needs, y = f"{type(loss).__name__} needs finite numbers in y", to_numpy(_present(loss, labels))
     if y.dtype.kind not in "biuf":
         raise ValueError(f"{needs}, but y holds {_preview(y)}; turn them into numbers first")
     raise ValueError(f"{needs}, but y holds {_preview(y[~np.isfinite(y)])}; drop those rows")
@@ -44,7 +45,7 @@ def check_counts(loss: object, y: Array) -> None:
     """Require finite numbers >= 0, such as counts."""
     check_finite(loss, y)
     y = _present(loss, y)
-    if np.any(y < 0):
+    if bool((y < 0).any()):
         raise ValueError(
             f"{type(loss).__name__} needs y >= 0, but y holds {_preview(y[y < 0])}; "
             "drop those rows, or use the squared or the Huber loss"
@@ -55,7 +56,7 @@ def check_positive(loss: object, y: Array) -> None:
     """Require finite numbers > 0, such as amounts."""
     check_finite(loss, y)
     y = _present(loss, y)
-    if np.any(y <= 0):
+    if bool((y <= 0).any()):
         raise ValueError(
             f"{type(loss).__name__} needs y > 0, but y holds {_preview(y[y <= 0])}; "
             "drop those rows, or use Tweedie(power=1.5), which takes zeros"
@@ -66,9 +67,10 @@ def check_grades(loss: object, y: Array) -> None:
     """Require finite numbers (higher is better) with at least two different values."""
     check_finite(loss, y)
     y = _present(loss, y)
-    if np.all(y == y.flat[0]):
+    first = y.reshape(-1)[0]
+    if bool((y == first).all()):
         raise ValueError(
-            f"y holds a single grade, {y.flat[0]:g}, but {type(loss).__name__} compares rows of different "
+            f"y holds a single grade, {float(first):g}, but {type(loss).__name__} compares rows of different "
             "grades: add rows of another grade"
         )
 
@@ -76,8 +78,8 @@ def check_grades(loss: object, y: Array) -> None:
 def check_classes(loss: object, y: Array) -> None:
     """Require classes numbered from 0."""
     y = _present(loss, y)
-    needs = f"{type(loss).__name__} needs classes numbered 0, 1, 2, ..."
-    if y.dtype.kind not in "biuf" or np.any(y < 0) or np.any(y != np.floor(y)) or np.any(np.isinf(y)):
+    needs, xp = f"{type(loss).__name__} needs classes numbered 0, 1, 2, ...", namespace(y)
+    if not _is_real(y) or not bool(((y >= 0) & xp.isfinite(y) & (y == xp.floor(y))).all()):
         raise ValueError(
             f"{needs}, but y holds {_preview(y)}; use LinearClassifier, which numbers any classes, "
             "or number them yourself"
@@ -112,21 +114,33 @@ def encode_queries(qid: Any, n_rows: int) -> NDArray:
     return codes
 
 
-def _present(loss: object, y: Array) -> NDArray:
-    """Return the labels y as a NumPy array, after checking that there are some and none is NaN."""
-    labels = as_numpy(y, "y")
+def _in_place(y: Array) -> Array:
+    """Return labels as an array, of another library where they are in one."""
+    return y if is_foreign(y) else as_numpy(y, "y")
+
+
+def _is_real(y: Array) -> bool:
+    """Return whether labels are real numbers."""
+    return is_foreign(y) or y.dtype.kind in "biuf"
+
+
+def _present(loss: object, y: Array) -> Array:
+    """Return the labels y as an array, after checking that there are some and none is NaN."""
+    labels = _in_place(y)
     needs = f"{type(loss).__name__} needs a label for every row"
-    if labels.size == 0:
+    n = math.prod(labels.shape)
+    if n == 0:
         raise ValueError(f"{needs}, but y is empty; pass some rows")
     # only NaN differs from itself, also in object arrays
-    missing = int(np.sum(labels != labels))
+    missing = int((labels != labels).sum())
     if missing:
-        raise ValueError(f"{needs}, but {missing} of {labels.size} are NaN; drop those rows")
+        raise ValueError(f"{needs}, but {missing} of {n} are NaN; drop those rows")
     return labels
 
 
-def _preview(y: NDArray, max_shown: int = 5) -> str:
+def _preview(y: Array, max_shown: int = 5) -> str:
     """Return the first few distinct values as text, sorted."""
+    y = to_numpy(y)
     # labels that are not numbers are shown as strings
     values = np.unique(y if y.dtype.kind in "biuf" else y.astype(str))
     shown = [f"{v:g}" if values.dtype.kind in "iuf" else repr(v.item()) for v in values[:max_shown]]

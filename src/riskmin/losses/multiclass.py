@@ -54,14 +54,14 @@ class _MulticlassLoss(Loss):
     def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
         """Return the linear map with one score per class; by default, of classes 0 to the largest in y."""
         n_classes = max(int(y.max()) + 1, 2)
-        if n_outputs is None and np.all(y == y.flat[0]):
+        if n_outputs is None and bool((y == y[0]).all()):
             raise ValueError(
-                f"y holds a single class, {y.flat[0]:g}, but two are needed: add rows of another, "
+                f"y holds a single class, {float(y[0]):g}, but two are needed: add rows of another, "
                 "or give n_outputs"
             )
         if n_outputs is not None and n_outputs < n_classes:
             raise ValueError(
-                f"y holds class {y.max():g}, but n_outputs is {n_outputs}: give {n_classes} or more"
+                f"y holds class {float(y.max()):g}, but n_outputs is {n_outputs}: give {n_classes} or more"
             )
         return MultiOutput(n_outputs or n_classes)
 

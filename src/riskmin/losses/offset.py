@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_numpy, to_floats
+from riskmin.arrays.namespace import as_array_like, as_numpy, namespace, to_floats
 from riskmin.core import Array, Hessian, NDArray
 from riskmin.losses.base import Loss, as_loss, copy_traits
 from riskmin.losses.conjugate import ClosedFormConjugate, Conjugate, IntervalConjugate
@@ -132,9 +132,10 @@ def with_offset(loss: Loss, labels: Any, offset: NDArray) -> tuple[Loss, NDArray
             f"offset is added to one score per row, but {type(loss).__name__} is no sum over rows of one "
             "score and its label: leave it out"
         )
+    beside: Any = as_array_like(offset, labels)
     if loss.of_residual:
-        return loss, labels - offset
-    return AtOffset(loss), np.column_stack([labels, offset])
+        return loss, labels - beside
+    return AtOffset(loss), namespace(labels).stack([labels, beside], axis=1)
 
 
 def check_offset(offset: Any, n_rows: int) -> NDArray:

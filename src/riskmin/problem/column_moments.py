@@ -254,7 +254,7 @@ def shard_sample_moments(shard: Shard, share: float) -> Moments | None:
     if not X.is_stored:
         return None
     step = max(int(1 / share), 1)
-    if X.on_gpu:  # only the weights of the sample are copied to this process
+    if namespace(shard.c) is not np:  # only the weights of the sample are copied to this process
         candidates = np.arange(0, X.shape[0], step)
         sampled = to_numpy(shard.c[::step])
         rows_used, c = candidates[sampled > 0], np.zeros(0)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_array_like, to_numpy
-from riskmin.core import Array, NDArray
+from riskmin.arrays.namespace import as_array_like, namespace
+from riskmin.core import Array
 from riskmin.core.deadline import check_each
 from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.univariate import (
@@ -150,9 +150,9 @@ def intercept_of_scores(loss: Any, z: Array, y: Array, c: Array, b: float) -> tu
 
     Where a loss of single rows is piecewise linear, an interval of b may be best: then b is its midpoint.
     """
-    rows = loss.interval_conjugate(to_numpy(y)) if loss.separable else None
+    rows = loss.interval_conjugate(y) if loss.separable else None
     if rows is not None and not rows.square:
-        b = 0.5 * sum(best_interval(rows, to_numpy(z), to_numpy(c)))
+        b = 0.5 * sum(best_interval(rows, z, c))
         value = float(loss.value_grad(z + b, y, c)[0])
         if math.isfinite(value):  # the search raises beyond double precision
             return b, value
@@ -249,22 +249,23 @@ def straddle(f: Callable[[float], Tangent], b: float, step: float) -> tuple[Tang
     return solve_intercept(f, b)
 
 
-def best_interval(rows: IntervalConjugate, z: NDArray, c: NDArray) -> tuple[float, float]:
+def best_interval(rows: IntervalConjugate, z: Array, c: Array) -> tuple[float, float]:
     """The interval of best intercepts of a loss that is linear in each score but for kinks (square = 0).
 
     A search may find any point of it, while its ends depend on the data alone. An end at infinity is
     replaced by the other one.
     """
     # the slope of row i in b jumps from c_i lower_i to c_i upper_i; with epsilon, it is 0 between two kinks
-    kinks, jumps = rows.shift - z, c * (rows.upper - rows.lower)
+    xp, kinks, jumps = namespace(z), rows.shift - z, c * (rows.upper - rows.lower)
     if rows.epsilon:
-        kinks = np.concatenate([kinks - rows.epsilon, kinks + rows.epsilon])
-        jumps = np.concatenate([-c * rows.lower, c * rows.upper])
-    order, slope = np.argsort(kinks), float(c @ rows.lower)
+        kinks = xp.concat([kinks - rows.epsilon, kinks + rows.epsilon])
+        jumps = xp.concat([-c * rows.lower, c * rows.upper])
+    order, slope = xp.argsort(kinks), float(c @ rows.lower)
     # the slope of the risk beyond each kink
-    slopes = slope + np.cumsum(jumps[order])
+    slopes = slope + xp.cumulative_sum(jumps[order])
     # the first kinks beyond which the slope is above each number
-    left, right = slopes.searchsorted([-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE], side="right").tolist()
+    ends = as_array_like(np.array([-CONSTANT_RISK_SLOPE, CONSTANT_RISK_SLOPE]), slopes)
+    left, right = xp.searchsorted(slopes, ends, side="right").tolist()
     if not slopes[-1] > CONSTANT_RISK_SLOPE:
         right = left
     elif not slope < -CONSTANT_RISK_SLOPE:

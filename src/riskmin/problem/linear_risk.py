@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -12,10 +13,10 @@ import numpy as np
 from riskmin.arrays.dense import even_ends
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix, check_products
-from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
+from riskmin.arrays.namespace import as_array_like, as_numpy, as_rows_of, full_like, to_floats, to_numpy
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
-from riskmin.core import Matrix, NDArray, Shard, ShardCache
+from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole_number
 from riskmin.executors import Backend, Executor, Serial, as_backend
@@ -32,40 +33,47 @@ from riskmin.problem.objective import is_builtin
 from riskmin.problem.risk import Risk, with_intercept
 
 
-def check_weights(sample_weight: Any, n: int) -> NDArray:
-    """The normalized weights c_i: nonnegative, with sum one."""
+def check_weights(sample_weight: Any, n: int, like: Array | None = None) -> Array:
+    """The normalized weights c_i: nonnegative, with sum one; beside `like`, if that is an array of another
+    library, and they are given in one.
+    """
     if sample_weight is None:
-        return np.full(n, 1.0 / n)
-    c = to_floats(as_numpy(sample_weight, "sample_weight"))
+        return np.full(n, 1.0 / n) if like is None else full_like(like, (n,), 1.0 / n)
+    given = as_rows_of(sample_weight, "sample_weight", like)
+    c: Any = to_floats(given) if isinstance(given, np.ndarray) else given
     if c is None:
         raise ValueError(
             "sample_weight holds something that is no number: give one weight per row, each >= 0"
         )
-    c = np.full(n, c) if c.ndim == 0 else c  # a number counts for every row
-    if c.shape != (n,):
-        raise ValueError(f"sample_weight has shape {c.shape}, but X has {n} rows: give one weight per row")
-    if not np.isfinite(c).all() or (c < 0).any():
+    c = np.full(n, to_numpy(c)) if c.ndim == 0 else c  # a number counts for every row
+    if tuple(c.shape) != (n,):
+        raise ValueError(
+            f"sample_weight has shape {tuple(c.shape)}, but X has {n} rows: give one weight per row"
+        )
+    largest = float(c.max())
+    if not math.isfinite(largest) or not bool((c >= 0).all()):
         raise ValueError("sample_weight holds NaN, infinite or negative numbers: weights must be >= 0")
-    largest = c.max()
     if largest <= 0:
         raise ValueError("sample_weight is zero for every row: at least one weight must be > 0")
     # the sum of n weights overflows only if the largest exceeds max / n: then divide by it first
     if not largest < np.finfo(float).max / n:
-        c /= largest
-    normed: NDArray = c / c.sum()
+        c = c / largest
+    normed: Array = c / c.sum()
     return normed
 
 
-def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
+def check_labels(y: Any, n: int, loss: Loss, qid: Any = None, like: Array | None = None) -> Array:
     """The labels of all rows, as floats if they are numbers; zeros for losses that need none.
 
-    For ranking losses, two columns: the grades, and the indices of the queries, from 0 on.
+    For ranking losses, two columns: the grades, and the indices of the queries, from 0 on. Labels of other
+    losses stay in the library of `like`, if there is one, and they are given in one.
     """
     name = type(loss).__name__
     if y is None and loss.task not in (None, "novelty"):
         raise ValueError(f"{name} needs a label for every row, but y is None: give one label per row")
     # shapes: (n,), also for a single column; (n, k) for losses with several targets per row
-    labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
+    in_place = like is not None and loss.task != "ranking" and qid is None
+    labels: Any = np.zeros(n) if y is None else as_rows_of(y, "y", like if in_place else None)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     multi_target = loss.multi_output_targets
@@ -73,16 +81,17 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
         labels = labels[:, None]
     if labels.ndim != (2 if multi_target else 1):
         raise ValueError(
-            f"y has shape {labels.shape}, but X has {n} rows: "
+            f"y has shape {tuple(labels.shape)}, but X has {n} rows: "
             f"give one label per row, an array of shape ({n},)"
         )
     if len(labels) != n:
         raise ValueError(f"y has {len(labels)} labels, but X has {n} rows: give one label per row")
-    if labels.dtype.kind == "c":
-        raise ValueError("y holds complex numbers: give one real number per row")
-    floats = to_floats(labels)
-    # strings are not converted: user-defined losses may accept them
-    labels = labels if floats is None else floats
+    if isinstance(labels, np.ndarray):
+        if labels.dtype.kind == "c":
+            raise ValueError("y holds complex numbers: give one real number per row")
+        floats = to_floats(labels)
+        # strings are not converted: user-defined losses may accept them
+        labels = labels if floats is None else floats
     is_ranking = loss.task == "ranking"
     if is_ranking or qid is not None:
         labels = _with_queries(labels, qid, name, is_ranking)
@@ -267,7 +276,8 @@ def linear_risk(
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
-    labels: Any = check_labels(y, n, resolved, qid)
+    like = matrix.score_like
+    labels = check_labels(y, n, resolved, qid, like)
     if not backend.is_local:
         check_finite(matrix)
     # step 1: rows that belong together (sequences, queries), with their ends, and normalized weights
@@ -275,7 +285,7 @@ def linear_risk(
     if resolved.task == "tagging" or lengths is not None:
         ends, labels, c = sequence_layout(matrix, labels, sample_weight, lengths, resolved)
     else:
-        c = check_weights(sample_weight, n)
+        c = check_weights(sample_weight, n, like)
         ends, resolved = query_layout(matrix, labels, c, resolved)
     # step 2: the map from w to scores; multi-output losses make their own
     if n_outputs is not None and not is_whole_number(n_outputs):
@@ -287,12 +297,13 @@ def linear_risk(
     # with squared losses, intercepts are minimized out by centering rows and targets
     target = None
     if fit_intercept and resolved.multi_output and resolved.multi_output_targets:
+        labels = labels if like is None else as_array_like(labels, like)
         target = c @ labels
-        labels = labels - target
-    if matrix.score_like is not None:
-        if labels.dtype.kind != "f":
+        labels, target = labels - target, to_numpy(target)
+    if like is not None:
+        if isinstance(labels, np.ndarray) and labels.dtype.kind != "f":
             raise ValueError("y holds something that is not a number: turn its labels into numbers first")
-        labels, c = (as_array_like(a, matrix.score_like) for a in (labels, c))
+        labels, c = (as_array_like(a, like) for a in (labels, c))
     # step 3: cut the rows into shards and place them on the executor
     count = _shard_count(n_shards, n)
     holder, rows, row_metadata = _place_rows(

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 import riskmin.problem.compiled.shard_tables  # noqa: F401 (threads share the shards in compiled calls)
-from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.arrays.namespace import count_by_index, namespace
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Array, Cut, Evaluation, LinearMap, NDArray, Shard, ShardCache, ShardStateLost
 from riskmin.core.deadline import check
@@ -271,9 +271,7 @@ class Risk(Oracle):
         # row i is in pairs of total weight c_i (1 - weight of its class); all pairs of different
         # classes have the total weight (1 - sum_k class_weight_k^2) / 2, by which the loss is divided
         classes, class_of_row = namespace(y).unique_inverse(y)
-        class_weights = as_array_like(
-            np.bincount(to_numpy(class_of_row).reshape(-1), to_numpy(c), len(classes)), c
-        )
+        class_weights = count_by_index(class_of_row.reshape(-1), c, len(classes))
         pair_weight = 0.5 * (1 - float(class_weights @ class_weights))
         return c * (1 - class_weights[class_of_row]) / pair_weight if pair_weight > 0 else c
 

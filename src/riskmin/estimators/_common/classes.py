@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.core import NDArray
-from riskmin.core.blas_threads import scipy_module
+from riskmin.arrays.namespace import as_array_like, count_by_index, in_float64, namespace, to_numpy
+from riskmin.core import Array, NDArray
 from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments
 from riskmin.estimators._common.fit import loss_for_classes, supports_multiclass
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.offset import OffsetScoreMixin
 from riskmin.estimators._common.outputs import unpack_weights
-from riskmin.estimators.gpu_rows import beside, on_host
+from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_classification_targets
 from riskmin.losses import Logistic, get_loss
 
@@ -51,18 +51,18 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
 
     def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         classes = unique_two_classes(y, weight)
-        positive = y == classes[1]
+        codes = codes_of(classes, y)
         if self.class_weight is not None:
-            weight = apply_class_weight(self.class_weight, classes, positive.astype(np.intp), weight)
-        return EncodedLabels(np.where(positive, 1.0, -1.0), weight, classes, loss)
+            weight = apply_class_weight(self.class_weight, classes, codes, weight)
+        return EncodedLabels(2 * in_float64(codes) - 1, weight, classes, loss)
 
     def _decision_intercept(self, scores: Callable[[], NDArray], b: float, rows: EncodedLabels) -> NDArray:
         """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
         self.threshold_, (y, weight, _, loss) = 0.0, rows[:4]
         # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
         if self.fit_intercept and loss.has_cutoff:
-            c = np.full(len(y), 1 / len(y)) if weight is None else weight
-            self.threshold_ = loss.cutoff(scores() + b, y, c)
+            c = np.full(len(y), 1 / len(y)) if weight is None else on_host(weight)
+            self.threshold_ = loss.cutoff(scores() + b, on_host(y), c)
         return np.array([b - self.threshold_])
 
     def _risk_intercept(self) -> float:
@@ -78,49 +78,45 @@ class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no 
             expected = loss.cutoff(*at)
         return np.array([self.threshold_]), np.array([expected])
 
-    def predict(self, X: Any) -> NDArray:
+    def predict(self, X: Any) -> Array:
         """Predict the class of every row: that of the largest score if there are more than two."""
-        return self._predicted(self.decision_function(X), X)
+        return self._labels_of_scores(self.decision_function(X))
 
-    def _predicted(self, z: NDArray, X: Any) -> NDArray:
-        """Return the class of each row, beside X."""
-        labels: NDArray = beside(self._labels_of_scores(on_host(z)), X)
-        return labels
-
-    def _labels_of_scores(self, z: NDArray) -> NDArray:
-        """Return the class of each row of scores."""
-        labels: NDArray = self.classes_[(z > 0).astype(np.intp) if z.ndim == 1 else np.argmax(z, axis=1)]
+    def _labels_of_scores(self, z: Array) -> Array:
+        """Return the class of each row of scores; numbers are where the scores are, text in this process."""
+        if self.classes_.dtype.kind not in "biuf":
+            z = on_host(z)
+        xp = namespace(z)
+        classes = self.classes_ if xp is np else as_array_like(self.classes_.astype(np.float64), z)
+        labels: Array = classes[xp.astype(z > 0, xp.int64) if z.ndim == 1 else xp.argmax(z, axis=1)]
         return labels
 
     @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> NDArray:
+    def predict_proba(self, X: Any) -> Array:
         """Predict class probabilities, in the order of `classes_` (losses "logistic" and "softmax" only)."""
-        return self._probabilities(self.decision_function(X), X, log=False)
+        return self._probabilities(self.decision_function(X), log=False)
 
     @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> NDArray:
+    def predict_log_proba(self, X: Any) -> Array:
         """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
-        return self._probabilities(self.decision_function(X), X, log=True)
+        return self._probabilities(self.decision_function(X), log=True)
 
-    def _probabilities(self, z: NDArray, X: Any, *, log: bool) -> NDArray:
-        """Return the probabilities of the classes by the scores of the rows, beside X."""
-        z = on_host(z)
+    def _probabilities(self, z: Array, *, log: bool) -> Array:
+        """Return the probabilities of the classes by the scores of the rows, where those are."""
         if z.ndim == 1:
             # the loss is minus the logarithm of the probability; z is the difference of two scores of softmax
-            loss, one = get_loss(self.loss), np.ones(len(z))
+            loss, one = get_loss(self.loss), 0.0 * z + 1.0
             loss = Logistic() if loss.multi_output else loss
-            log_p = np.stack([-loss.values(z, y) for y in (-one, one)], axis=1)
-            p = log_p if log else np.exp(log_p)
-        else:
-            p = self._class_probabilities(z, log=log)
-        result: NDArray = beside(p, X)
-        return result
+            log_p = namespace(z).stack([-loss.values(z, y) for y in (-one, one)], axis=1)
+            return log_p if log else namespace(z).exp(log_p)
+        return self._class_probabilities(z, log=log)
 
-    def _class_probabilities(self, z: NDArray, *, log: bool) -> NDArray:
+    def _class_probabilities(self, z: Array, *, log: bool) -> Array:
         """Return the probabilities of more than two classes by their scores, or the logarithms."""
-        special = scipy_module("special")
-        p: NDArray = (special.log_softmax if log else special.softmax)(z, axis=1)
-        return p
+        xp = namespace(z)
+        z = z - xp.max(z, axis=1, keepdims=True)
+        log_p = z - xp.log(xp.sum(xp.exp(z), axis=1, keepdims=True))
+        return log_p if log else xp.exp(log_p)
 
 
 class MulticlassMixin(OffsetScoreMixin, BinaryMixin):
@@ -137,15 +133,11 @@ class MulticlassMixin(OffsetScoreMixin, BinaryMixin):
     def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
         classes = unique_classes(y, weight)
         loss = loss_for_classes(loss, len(classes))
-        # rows of weight zero may have labels outside `classes`: any code will do, since it has no effect
-        if len(classes) == 2:
-            codes = (y == classes[1]).astype(np.intp)
-        else:
-            codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        codes = codes_of(classes, y)
         if self.class_weight is not None:
             weight = apply_class_weight(self.class_weight, classes, codes, weight)
         # multi-output losses take codes 0 to k - 1, binary losses take -1 and +1
-        labels = codes.astype(np.float64)
+        labels = in_float64(codes)
         return EncodedLabels(labels if loss.multi_output else 2 * labels - 1, weight, classes, loss)
 
     def _set_multi_output(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
@@ -156,17 +148,42 @@ class MulticlassMixin(OffsetScoreMixin, BinaryMixin):
         self.classes_, self.coef_, self.intercept_, self.threshold_ = classes, coef, b, 0.0
 
 
-def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+def codes_of(classes: NDArray, y: Array) -> Array:
+    """Return the index of each label among the sorted classes, where the labels are.
+
+    Rows of weight zero may have other labels: any code will do, since it has no effect.
+    """
+    xp = namespace(y)
+    if len(classes) == 2:
+        return xp.astype(y == classes[1].item() if xp is not np else y == classes[1], xp.int64)
+    here = classes if xp is np else as_array_like(classes, y)
+    return xp.clip(xp.searchsorted(here, y), 0, len(classes) - 1)
+
+
+def _distinct(y: Array) -> NDArray:
+    """Return the sorted different labels, in this process.
+
+    Two different numbers are the least and the largest, which takes no sort.
+    """
+    if namespace(y).isdtype(y.dtype, "numeric"):
+        ends = [a.item() for a in (y.min(), y.max())]
+        if bool(((y == ends[0]) | (y == ends[1])).all()):
+            return np.unique(np.asarray(ends, dtype=to_numpy(y[:0]).dtype))
+    distinct: NDArray = np.unique(y) if namespace(y) is np else to_numpy(namespace(y).unique_values(y))
+    return distinct
+
+
+def unique_classes(y: Array, weight: Array | None) -> NDArray:
     """Return the sorted classes of the rows of positive weight; raise if there are fewer than two."""
     # np.unique of labels that cannot be compared raises a TypeError without the cause
     if y.dtype == object:
         _check_sortable(y)
-    classes: NDArray = np.unique(y)
+    classes = _distinct(y)
     # few different integers are classes for certain; scikit-learn would count them once more
-    if y.dtype.kind not in "biu" or 2 * len(classes) >= len(y):
-        check_classification_targets(y)
+    if classes.dtype.kind not in "biu" or 2 * len(classes) >= len(y):
+        check_classification_targets(y if namespace(y) is np else classes)
     if weight is not None:
-        classes = np.unique(y[weight > 0])
+        classes = _distinct(y[weight > 0])
     if len(classes) < 2:
         content = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         among = "" if weight is None else ", in the rows whose weight is not zero"
@@ -215,12 +232,13 @@ def class_codes(model: Any, y: Any, weight: NDArray | None) -> tuple[NDArray, ND
     return codes.astype(np.float64), weight
 
 
-def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:
+def apply_class_weight(given: Any, classes: NDArray, codes: Array, weight: Array | None) -> Array:
     """Return the row weights times the weights of their classes, where ``classes[codes]`` are the labels."""
-    weight, k = np.ones(len(codes)) if weight is None else weight, len(classes)
+    k = len(classes)
+    weight = 0 * in_float64(codes) + 1 if weight is None else weight
     if given == "balanced":
         # factor = total weight / (k * weight of the class): all classes get the same sum
-        factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
+        factors = float(weight.sum()) / (k * to_numpy(count_by_index(codes, weight, k)))
     else:
         from sklearn.utils.class_weight import compute_class_weight
 
@@ -229,5 +247,5 @@ def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDA
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         which = "both" if k == 2 else "all"
         raise ValueError(f"class_weight={given!r} must give {which} classes a finite weight > 0")
-    product: NDArray = weight * factors[codes]
+    product: Array = weight * as_array_like(factors, weight)[codes]
     return product

@@ -44,7 +44,7 @@ from riskmin.estimators._common.input import (
 from riskmin.estimators._common.offset import at_offset
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
 from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
-from riskmin.estimators.gpu_rows import dense_weights, moved, on_host
+from riskmin.estimators.gpu_rows import dense_weights, float64_like, is_on_gpu_array, moved, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted, convergence_warning
 from riskmin.executors import Serial
 from riskmin.executors.base import coordination_of
@@ -144,9 +144,17 @@ def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool])
         raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
 
 
-def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
-    """Return the weights, one per row, normalized to sum to one; None stands for equal weights."""
-    return None if sample_weight is None else check_weights(compute_if_dask(sample_weight), n_rows)
+def normalize_weights(sample_weight: Any, n_rows: int, y: Any = None) -> Any:
+    """Return the weights, one per row, normalized to sum to one; None stands for equal weights.
+
+    They are where the labels are, if those are on a GPU.
+    """
+    if sample_weight is None:
+        return None
+    like = None if y is None else float64_like(y)
+    if like is None or not is_on_gpu_array(sample_weight):
+        sample_weight = compute_if_dask(sample_weight)
+    return check_weights(sample_weight, n_rows, like)
 
 
 # ---------------------------------------------------------------- fit

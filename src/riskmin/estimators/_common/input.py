@@ -28,7 +28,7 @@ from riskmin.arrays.namespace import (
 from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource, is_partitioned
 from riskmin.arrays.sparse_checks import check_size, validated_sparse
 from riskmin.core import NDArray
-from riskmin.estimators.gpu_rows import check_gpu_rows, is_gpu_rows, on_host
+from riskmin.estimators.gpu_rows import check_gpu_rows, is_gpu_rows, on_host, stays_on_gpu
 from riskmin.estimators.scikit_learn import validate_data
 from riskmin.executors import Executor, Serial, Threads, as_backend
 from riskmin.executors.dask.collections import is_dask, to_local_array
@@ -88,7 +88,9 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
         rows = check_gpu_rows(model, X, reset=reset, min_rows=checks.pop("ensure_min_samples", 1))
         if y is NO_LABELS:
             return rows
-        labels = validate_data(model, NO_LABELS, check_readable(on_host(y), "y"), **checks)
+        labels = y
+        if not stays_on_gpu(y, checks.get("multi_output", False)):
+            labels = validate_data(model, NO_LABELS, check_readable(on_host(y), "y"), **checks)
         if len(labels) != X.shape[0]:
             raise ValueError(
                 f"y has {len(labels)} labels, but X has {X.shape[0]} rows: give one label per row"

@@ -90,7 +90,7 @@ def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
 
 def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, NDArray]:
     """Solve one problem per output, one after the other."""
-    Y, weight = np.asarray(rows.labels), rows.weight
+    Y, weight = rows.labels, rows.weight
     models, intercepts = [], []
     for j, single in in_turn(model, [_single_output(model, j, Y.shape[1]) for j in range(Y.shape[1])]):
         _, b, _ = fit_linear(single, X, rows._replace(labels=Y[:, j]), weight)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.namespace import to_numpy
-from riskmin.core import NDArray, Result
+from riskmin.arrays.namespace import count_by_index, namespace, to_numpy
+from riskmin.core import Array, NDArray, Result
 from riskmin.executors.base import row_ends
 from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import PairwiseHinge, RocArea
@@ -72,17 +72,18 @@ def _without_weights(objective: Objective, w: NDArray) -> NDArray:
     return minimizer
 
 
-def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the scores and labels of the rows of positive weight."""
+def _scores(objective: Objective, w: NDArray) -> tuple[Array, Array]:
+    """Return the scores and labels of the rows of positive weight, where they are."""
     risk: Any = objective.risk
-    z = np.concatenate([to_numpy(part) for part in risk.executor.map(shard_ops.scores, risk.linear_map, w)])
+    zs = risk.executor.map(shard_ops.scores, risk.linear_map, w)
+    z = zs[0] if len(zs) == 1 else namespace(zs[0]).concat(zs)
     y, c = _labels(risk)
     return z[c > 0], y[c > 0]
 
 
-def _labels(risk: Any) -> tuple[NDArray, NDArray]:
+def _labels(risk: Any) -> tuple[Array, Array]:
     """Return the labels, without offsets beside them, and the weights of all rows."""
-    y, c = (to_numpy(part) for part in risk.labels)
+    y, c = risk.labels
     return (y[:, 0] if isinstance(risk.loss, AtOffset) else y), c
 
 
@@ -97,6 +98,7 @@ def _has_signal(objective: Objective) -> bool:
         risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
     ):
         return True
+    y, c = to_numpy(y), to_numpy(c)
     label = y[:, :1] if risk.loss.task == "ranking" else y.reshape(len(y), -1)
     if risk.multi_output and label.shape[1] == 1:
         # one indicator column per class
@@ -126,21 +128,29 @@ def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     """Describe predictions that are all equal; return an empty string if they vary."""
     # one column per output
     z, y = (a.reshape(len(a), -1) for a in _scores(objective, w))
-    deviation, spread = np.std(z, axis=0), _label_spread(y)
+    deviation, spread = _deviation(z), _label_spread(y)
     if not spread.any():
-        constant = len(y) > 1 and np.max(deviation) <= 1e-9 * (1 + np.max(np.abs(y)))
-        return f"y is {y[0, 0]:.6g} in every row, and so is every prediction; check y" if constant else ""
+        constant = len(y) > 1 and np.max(deviation) <= 1e-9 * (1 + float(abs(y).max()))
+        return (
+            f"y is {float(y[0, 0]):.6g} in every row, and so is every prediction; check y" if constant else ""
+        )
     # scores that vary by less than this count as constant
     if np.any(deviation > 1e-3 * (1.0 if loss.log_link else spread)):
         return ""
     return f"the scores vary by {np.max(deviation):.2g} where y varies by {np.max(spread):.2g}"
 
 
-def _label_spread(y: NDArray) -> NDArray:
+def _deviation(a: Array) -> NDArray:
+    """Return the standard deviation of each column."""
+    return to_numpy(namespace(a).std(a, axis=0, correction=0))
+
+
+def _label_spread(y: Array) -> NDArray:
     """Return the spread of labels: the standard deviation, or the 10-90% range if smaller and positive."""
     # outliers inflate the standard deviation, but not the range of quantiles
-    low, high = np.quantile(y, [0.1, 0.9], axis=0)
-    deviation: NDArray = np.std(y, axis=0)
+    ordered = namespace(y).sort(y, axis=0)
+    low, high = (to_numpy(ordered[round(share * (len(y) - 1))]) for share in (0.1, 0.9))
+    deviation = _deviation(y)
     spread: NDArray = np.where(high > low, np.minimum(deviation, high - low), deviation)
     return spread
 
@@ -148,8 +158,8 @@ def _label_spread(y: NDArray) -> NDArray:
 def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
     """Describe predictions of a single class; return "" if they differ, or a class has negligible weight."""
     z, _ = _scores(objective, w)
-    predicted = np.argmax(z, axis=1) if z.ndim == 2 else z + b > 0
-    if np.any(predicted != predicted[0]):
+    predicted = namespace(z).argmax(z, axis=1) if z.ndim == 2 else z + b > 0
+    if bool((predicted != predicted[0]).any()):
         return ""
     by_weight, by_rows = _class_fractions(objective)
     # a class whose mean row weight is a smaller share of the overall mean is ignored on purpose
@@ -162,8 +172,11 @@ def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
     y, c = _labels(objective.risk)
     # rows of weight zero have no effect on the fit
-    codes = np.unique(y[c > 0], return_inverse=True)[1]
-    return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)
+    y, c = y[c > 0], c[c > 0]
+    classes, codes = namespace(y).unique_inverse(y)
+    codes, k = codes.reshape(-1), len(classes)
+    by_weight, by_rows = (to_numpy(count_by_index(codes, a, k)) for a in (c, 0 * c + 1))
+    return by_weight, by_rows / len(c)
 
 
 # ---------------------------------------------------------------- causes and remedies

@@ -93,7 +93,8 @@ def normalize_sequence_weights(sample_weight: Any, n: int) -> NDArray | None:
             f"sample_weight has shape {np.shape(sample_weight)}, but there are {n} sequences: "
             "give one weight per sequence"
         )
-    return normalize_weights(sample_weight, n)
+    weights: NDArray | None = normalize_weights(sample_weight, n)
+    return weights
 
 
 def _apply_template(template: Any, sequences: list[Any]) -> list[Any]:
