@@ -177,7 +177,7 @@ def certify(
     # claims that are checked without another run
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reason = claim_error(case, J, atol) or case.model._rows_error(case.X) or _threshold_error(case)
+        reason = claim_error(case, J, atol) or case.rows_error or _threshold_error(case)
         reason = reason or _scale_error(case)
     if reason:
         return replace(found, reason=reason)
@@ -203,6 +203,8 @@ class _Case:
     fit_arguments: dict[str, Any]
     n_rows: int
     at: RiskArguments
+    rows_error: str
+    """What the training rows contradict in the model, if anything."""
 
     def risk(self, scores: NDArray) -> float:
         """Return R for these scores of the rows."""
@@ -235,11 +237,14 @@ def _case(model: Any, X: Any, y: Any, sample_weight: Any, more: dict[str, Any]) 
         used = weight > 0
         X, weight, y = select_rows(X, used), weight[used], None if y is None else select_rows(y, used)
         more = {name: np.asarray(value)[used] for name, value in more.items()}
+    if reason := model._labels.separate_problems(model._fitted_loss()):
+        raise ValueError(reason)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = model._recomputed(X)
+        model, rows_error = model._at_rows(X)
         at = model._risk_arguments(X, y, weight, **more)
-    return _Case(model, X, y, more if weight is None else more | {"sample_weight": weight}, n_rows, at)
+    fit_arguments = more if weight is None else more | {"sample_weight": weight}
+    return _Case(model, X, y, fit_arguments, n_rows, at, rows_error)
 
 
 def _threshold_error(case: _Case) -> str | None:
@@ -249,12 +254,13 @@ def _threshold_error(case: _Case) -> str | None:
     if loss.multi_output:  # multi-output intercepts are part of w, or follow from it
         mismatch = model.intercepts_in_w and bool(model._n_unpenalized()) != bool(model.fit_intercept)
         return "its intercepts contradict its parameter fit_intercept" if mismatch else None
-    tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), model._risk_intercept()
+    tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), float(model._intercepts()[0])
     # b = 0 without fit_intercept, and for losses that do not depend on it or fix the number of positives
     has_intercept = model.fit_intercept and not loss.shift_invariant
     if abs(b) > tol and not (has_intercept and supports_intercept(loss)):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
-    claimed, expected = model._thresholds(case.at)
+    decision = model._decision
+    claimed, expected = decision.cuts(model), decision.best_cuts(model, lambda: case.at)
     if claimed.shape != expected.shape or np.any(abs(claimed - expected) > tol):
         given, best = (", ".join(f"{t:.6g}" for t in values) for values in (claimed, expected))
         return f"it cuts its scores at {given}, but the scores of these data are best cut at {best}"

@@ -50,8 +50,8 @@ class EncodedLabels(NamedTuple):
     labels: Any
     weight: NDArray | None
     """The row weights times class weights; None for equal weights."""
-    classes: Any
-    """An array of the classes, or None."""
+    known: Any
+    """What was learned about labels: `Labels`."""
     loss: Any
     """The loss in the form for these labels, such as the multiclass form of a binary loss."""
     offset: NDArray | None = None
