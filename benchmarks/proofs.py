@@ -204,7 +204,7 @@ def one(seed: int, folder: Path) -> dict[str, Any]:
         tight = copy.copy(model).set_params(tol=1e-12, atol=0.0).fit(X, y, sample_weight=weight)
     k, p = len(proof.record["coef"]), X.shape[1]
     w = np.asarray(tight.result_.w)
-    b = w[p * k :] if k > 1 else np.array([tight._risk_intercept()])
+    b = w[p * k :] if k > 1 else np.array([float(tight._intercepts()[0])])
     coefs = [
         (proof.record["coef"], proof.record["intercept"]),
         (w[: p * k].reshape(p, k).T.tolist(), b.tolist() if model.fit_intercept else None),

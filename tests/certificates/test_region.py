@@ -66,7 +66,7 @@ def test_the_optimum_is_inside(loss, settings, tol):
     assert np.all((lower <= z) & (z <= upper))
     np.testing.assert_array_equal(region.zero, w == 0)
     np.testing.assert_array_equal(region.signs, np.sign(w))
-    distances = np.abs(np.append(model._risk_intercept(), np.ravel(model.coef_)) - np.append(b, w))
+    distances = np.abs(np.append(float(model._intercepts()[0]), np.ravel(model.coef_)) - np.append(b, w))
     assert np.all(region.distances >= distances[-len(region.distances) :])
 
 
@@ -75,7 +75,7 @@ def test_the_optimum_is_inside(loss, settings, tol):
 def test_the_ball_of_other_losses(loss, regularizer):
     model, _, X, y = made(loss, regularizer=regularizer, tol=1e-2, solver="bundle")
     tight = made(loss, regularizer=regularizer, tol=1e-11, atol=0.0)[0].fit(X, y)
-    w, b = np.ravel(tight.coef_), tight._risk_intercept()
+    w, b = np.ravel(tight.coef_), float(tight._intercepts()[0])
     model.fit(X, y)
     region = optimum_region(model, X, y)
     slack = 1e-4

@@ -229,11 +229,15 @@ EDITS = [
     (put("estimator", "LinearRegressor"), "Hinge is a loss for classification"),
     (put("format", 999), r"written by riskmin 0.* in format 999, which is newer than \d+: upgrade"),
     (put("format", "one"), "not a sound riskmin model: its format is 'one'"),
-    (put("fitted", "intercept", None), "intercept is None, not a finite number"),
-    (put("fitted", "intercept", float("nan")), "intercept is nan"),
-    (put("fitted", "classes", "values", [0, 1, 2]), "3 classes, not 2"),
-    (put("fitted", "classes", "values", ["a", "b"]), "not a sound riskmin model"),
-    (put("fitted", "classes", "dtype", "V8"), "not a sound riskmin model"),
+    (put("fitted", "intercept", None), "intercept is None, not a list of 1 numbers"),
+    (put("fitted", "intercept", [None]), "intercept is None, not a finite number"),
+    (put("fitted", "intercept", [1.0, 2.0]), "not a list of 1 numbers"),
+    (put("fitted", "intercept", [float("nan")]), "intercept is nan"),
+    (put("fitted", "cuts", [float("nan")]), "cuts is nan"),
+    (drop("fitted", "cuts"), "'cuts' is missing"),
+    (put("fitted", "labels", "values", [0, 1, 2]), "coef is float64"),
+    (put("fitted", "labels", "values", ["a", "b"]), "not a sound riskmin model"),
+    (put("fitted", "labels", "dtype", "V8"), "not a sound riskmin model"),
     (put("fitted", "feature_names", ["a"]), "names 1 features, but has 4"),
     (put("claim", "status", "great"), "its status is 'great'"),
     (put("claim", "objective", "0.1"), "objective is '0.1'"),
@@ -258,7 +262,7 @@ EDITS = [
     (put("params", "loss", "params", {"margin": "x"}), None),
     (put("params", "regularizer", "name", "Quadratic"), None),
     *((put("fitted", "n_features", value), None) for value in (4.0, 10**30)),
-    *((put("fitted", "classes", "values", value), None) for value in ([1.0, 1.0], [1.0, -1.0], [1.0, "a"])),
+    *((put("fitted", "labels", "values", value), None) for value in ([1.0, 1.0], [1.0, -1.0], [1.0, "a"])),
     (put("fitted", "feature_names", ["a", 1, "c", "d"]), None),
     *((put("claim", key, value), "claims") for key, value in (("tol", 1e-9), ("n_features", 3))),
     (put("claim", "n_rows", "8"), None),
@@ -290,17 +294,16 @@ def sparse(rows, shift):
 
 
 EDITS_OF_CLASSES = [
-    (put("fitted", "classes", "values", ["a", "b"]), "2 classes for 3 scores per row"),
-    (put("fitted", "outputs", 4), "coef is float64"),
-    (drop("fitted", "outputs"), "coef is float64"),
-    (put("fitted", "outputs", 10**400), None),
-    (put("fitted", "intercepts", "yes"), None),
-    (put("fitted", "classes", "values", ["b", "a", "c"]), "not sorted"),
+    (put("fitted", "labels", "values", ["a", "b"]), "coef is float64"),
+    (put("fitted", "labels", "values", ["a", "b", "c", "d"]), "coef is float64"),
+    (put("fitted", "labels", "values", ["a"]), "not two or more"),
+    (put("fitted", "intercept", [1.0]), "not a list of 0 numbers"),
+    (put("fitted", "labels", "values", ["b", "a", "c"]), "not sorted"),
 ]
 EDITS_OF_GRADES = [
-    (put("fitted", "thresholds", [2.0, 1.0]), "is not a sound riskmin model: its thresholds decrease"),
-    (put("fitted", "thresholds", [0.0]), "it has 3 classes, not 2"),
-    (put("fitted", "thresholds", [0.0, None]), "threshold is None, not a finite number"),
+    (put("fitted", "cuts", [2.0, 1.0]), "is not a sound riskmin model: its cuts decrease"),
+    (put("fitted", "cuts", [0.0]), "not a list of 2 numbers"),
+    (put("fitted", "cuts", [0.0, None]), "cuts is None, not a finite number"),
     (put("params", "plain", "order", ["a", 1]), None),
 ]
 EDITS_OF_SCALES = [
@@ -313,7 +316,7 @@ ALL_EDITS = {
     "classes": EDITS_OF_CLASSES,
     "grades": EDITS_OF_GRADES,
     "standardized": EDITS_OF_SCALES,
-    "tree": [(put("fitted", "parents", [0, 0, 0, 0]), None)],
+    "tree": [(put("fitted", "labels", "parents", [0, 0, 0, 0]), None)],
     "tagger": [
         (put("fitted", "labels", "values", ["B-x", 1]), None),
         (put("params", "plain", "template", "other"), None),
@@ -335,15 +338,6 @@ def test_invalid_models_are_refused(originals, base, change, words, tmp_path):
     edit(path, change)
     refused(path, words)
     assert "antigravity" not in sys.modules
-
-
-def test_old_files_have_no_threshold(file):
-    model = rm.load_model(file)
-    edit(file, drop("fitted", "threshold"))
-    loaded = rm.load_model(file)
-    assert loaded.threshold_ == 0
-    rows = pd.DataFrame(X, columns=list("abcd"))
-    np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
 
 
 def test_foreign_files(tmp_path):

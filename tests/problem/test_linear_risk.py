@@ -213,7 +213,7 @@ WRONG_Y = [
     ([1, [2, 3]], Hinge(), "the rows of y differ in length"),
     (np.array(list("ababab"), dtype=object), Hinge(), r"needs labels -1 and \+1, but y holds 'a', 'b'"),
     (np.array(["1", "-1"] * 3, dtype=object), Hinge(), "needs labels -1 and .1, but y holds '-1', '1'"),
-    (list("ababab"), Squared(), "but y holds 'a', 'b'; turn them into numbers first"),
+    (list("ababab"), Squared(), "but y holds 'a', 'b', not numbers; turn them into numbers first"),
     (np.array([1, None] * 3, dtype=object), Squared(), "3 of 6 are NaN; drop those rows"),
     (Y + 0j, Hinge(), "y holds complex numbers"),
     (None, Hinge(), "Hinge needs a label for every row, but y is None"),

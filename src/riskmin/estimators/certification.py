@@ -24,6 +24,7 @@ from riskmin.driver.run import Limits
 from riskmin.estimators._common.base import CertifiedEstimator, RiskArguments
 from riskmin.estimators._common.fit import normalize_weights, supports_intercept
 from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.estimators.gpu_rows import is_on_gpu_array, on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.column_moments import column_scales
@@ -177,7 +178,7 @@ def certify(
     # claims that are checked without another run
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reason = claim_error(case, J, atol) or case.model._rows_error(case.X) or _threshold_error(case)
+        reason = claim_error(case, J, atol) or case.rows_error or _threshold_error(case)
         reason = reason or _scale_error(case)
     if reason:
         return replace(found, reason=reason)
@@ -203,6 +204,8 @@ class _Case:
     fit_arguments: dict[str, Any]
     n_rows: int
     at: RiskArguments
+    rows_error: str
+    """What the training rows contradict in the model, if anything."""
 
     def risk(self, scores: NDArray) -> float:
         """Return R for these scores of the rows."""
@@ -214,7 +217,7 @@ class _Case:
         """A bound of the rounding error of R at the weights: terms of large counts cancel, and R may be 0."""
         loss, (z, y, c) = self.model._fitted_loss(), (self.at.scores, self.at.labels, self.at.weights)
         value, dz = loss.value_grad(z, y, c)
-        return CUT_ROUNDING * (abs(float(value)) + float(np.abs(dz * z).sum()) + float(loss.terms(z, y, c)))
+        return CUT_ROUNDING * (abs(float(value)) + float(abs(dz * z).sum()) + float(loss.terms(z, y, c)))
 
     def objective(self) -> float:
         """Recompute J at the weights and intercept of the model."""
@@ -223,23 +226,26 @@ class _Case:
 
 
 def _case(model: Any, X: Any, y: Any, sample_weight: Any, more: dict[str, Any]) -> _Case:
-    X, y, sample_weight = as_table(X), compute_if_dask(y), compute_if_dask(sample_weight)
+    X, y = as_table(X), y if is_on_gpu_array(y) else compute_if_dask(y)
     more = {name: compute_if_dask(value) for name, value in more.items() if value is not None}
     if model.weighted_ and sample_weight is None:
         raise ValueError("the model was fitted with weights of rows, on which J depends: give sample_weight")
     # sequences for a tagger, rows for all other models
     n_rows = len(more["lengths"]) if "lengths" in more else len(X) if isinstance(X, list) else X.shape[0]
-    weight = normalize_weights(sample_weight, n_rows)
+    weight = normalize_weights(sample_weight, n_rows, y)
     # rows of weight zero have no effect on the fit; a separable risk of a kernel machine has them in w
     if weight is not None and (model.can_standardize or not model._fitted_loss().separable):
         used = weight > 0
         X, weight, y = select_rows(X, used), weight[used], None if y is None else select_rows(y, used)
         more = {name: np.asarray(value)[used] for name, value in more.items()}
+    if reason := model._labels.separate_problems(model._fitted_loss()):
+        raise ValueError(reason)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = model._recomputed(X)
+        model, rows_error = model._at_rows(X)
         at = model._risk_arguments(X, y, weight, **more)
-    return _Case(model, X, y, more if weight is None else more | {"sample_weight": weight}, n_rows, at)
+    fit_arguments = more if weight is None else more | {"sample_weight": weight}
+    return _Case(model, X, y, fit_arguments, n_rows, at, rows_error)
 
 
 def _threshold_error(case: _Case) -> str | None:
@@ -249,12 +255,14 @@ def _threshold_error(case: _Case) -> str | None:
     if loss.multi_output:  # multi-output intercepts are part of w, or follow from it
         mismatch = model.intercepts_in_w and bool(model._n_unpenalized()) != bool(model.fit_intercept)
         return "its intercepts contradict its parameter fit_intercept" if mismatch else None
-    tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), model._risk_intercept()
+    tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), float(model._intercepts()[0])
     # b = 0 without fit_intercept, and for losses that do not depend on it or fix the number of positives
     has_intercept = model.fit_intercept and not loss.shift_invariant
     if abs(b) > tol and not (has_intercept and supports_intercept(loss)):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
-    claimed, expected = model._thresholds(case.at)
+    decision = model._decision
+    at = RiskArguments(*map(on_host, case.at))
+    claimed, expected = decision.cuts(model), decision.best_cuts(model, lambda: at)
     if claimed.shape != expected.shape or np.any(abs(claimed - expected) > tol):
         given, best = (", ".join(f"{t:.6g}" for t in values) for values in (claimed, expected))
         return f"it cuts its scores at {given}, but the scores of these data are best cut at {best}"

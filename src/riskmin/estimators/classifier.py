@@ -10,34 +10,20 @@ import numpy as np
 from riskmin.core import Array, NDArray
 from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.classes import MulticlassMixin, has_probabilities
+from riskmin.estimators._common.decision import Threshold
 from riskmin.estimators._common.fit import (
     decision_scores,
-    fit_linear,
-    normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import (
-    EncodedLabels,
     affine_scores,
-    linear_scores,
-    select_rows,
     validate_rows,
 )
-from riskmin.estimators._common.offset import row_offset
+from riskmin.estimators._common.labels import Classes
 from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.evidence import ProofMixin
-from riskmin.estimators.gpu_rows import on_host
-from riskmin.estimators.persistence.records import (
-    classes_to_json,
-    n_output_weights,
-    read_binary,
-    read_classes,
-    read_count,
-    read_finite,
-    read_flag,
-)
 from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import available_if
 from riskmin.estimators.summary.table import SummaryMixin
@@ -136,6 +122,7 @@ class LinearClassifier(
 
     task = "classification"
     can_be_unpenalized = True
+    _label_kind, _decision = Classes, Threshold()
     extra_loss_tasks = ("multiclass",)
     intercepts_in_w = True
 
@@ -163,68 +150,19 @@ class LinearClassifier(
         LinearClassifier
             The fitted estimator itself.
         """
-        loss = resolve_loss(self)  # report an invalid loss before reading y
+        resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_rows(self, X, y)
-        weight, n_rows = normalize_weights(sample_weight, len(y), y), len(y)
-        if weight is not None and not loss.separable:  # some non-decomposable losses count rows
-            X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
-        rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
-        w, b, X = fit_linear(self, X, rows, weight)
-        self._set_fitted(w, b, X, rows)
-        self._keep_beside(X)
-        self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
-        self.n_samples_fit_ = n_rows
+        self._fit_rows(X, y, sample_weight, offset=offset)
         warn_unless_converged(self)
         return self
 
-    def _set_fitted(self, w: NDArray, b: float, X: Any, rows: EncodedLabels) -> None:
-        if rows.loss.multi_output:
-            self._set_multi_output(w, rows.classes, intercepts=bool(self.fit_intercept))
-            return
-        self.classes_, self.coef_ = rows.classes, w[None, :]
-        self.intercept_ = self._decision_intercept(lambda: on_host(linear_scores(X, w)), b, rows)
-
-    def _fitted_loss(self) -> Any:
-        return resolve_loss(self, len(self.classes_))
-
-    def _n_unpenalized(self) -> int:
+    def _scores(self, X: Any) -> NDArray:
         if not self._fitted_loss().multi_output:
-            return 0
-        return len(self.result_.w) - len(self.classes_) * int(self.n_features_in_)
-
-    def _loss_scores(self, X: Any) -> NDArray:
-        if not self._fitted_loss().multi_output:
-            z: NDArray = on_host(self._scores(X)) + self.threshold_  # intercept_ = b - threshold_
-            return z
+            return super()._scores(X)
         # `coef_` of two classes is a difference: unpack the weights of both classes from w
         w, k = np.asarray(self.result_.w), len(self.classes_)
         coef, b = unpack_weights(w, k, intercepts=self._n_unpenalized() > 0)
         return affine_scores(validate_rows(self, X, reset=False), np.ascontiguousarray(coef.T), b)
-
-    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        classes = {"classes": classes_to_json(self.classes_)}
-        if not self._fitted_loss().multi_output:
-            arrays, fitted = super()._state()
-            return arrays, fitted | classes | {"threshold": self.threshold_}
-        # `coef_` of two classes is a difference, which does not determine w
-        fitted = {"outputs": len(self.classes_), "intercepts": self._n_unpenalized() > 0}
-        return {"coef": np.asarray(self.result_.w)}, fitted | classes
-
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        return n_output_weights(fitted)
-
-    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        if "outputs" not in fitted:
-            self.classes_, self.threshold_ = read_binary(fitted)
-            self.coef_, self.intercept_ = w[None, :], np.array([read_finite(fitted, "intercept")])
-            return
-        # the sizes in the file must agree with each other and with the loss
-        classes, k = read_classes(fitted["classes"]), read_count(fitted, "outputs")
-        if classes.shape != (k,) or k < 2:
-            raise ValueError(f"it has {classes.size} classes for {k} scores per row")
-        if not resolve_loss(self, k).multi_output:
-            raise ValueError(f"its loss, {self.loss!r}, takes one score per row")
-        self._set_multi_output(w, classes, intercepts=read_flag(fitted, "intercepts"))
 
     def decision_function(self, X: Any, *, offset: Any = None) -> NDArray:
         """Return the scores X @ w + b: above zero for ``classes_[1]``, or one column per class if k > 2.

@@ -31,19 +31,6 @@ from riskmin.estimators.regressor import LinearRegressor, validate_regression_da
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.table import CoefficientSummary
 
-_FITTED_ATTRIBUTES = (
-    "coef_",
-    "intercept_",
-    "objective_",
-    "lower_bound_",
-    "gap_",
-    "n_iter_",
-    "result_",
-    "n_samples_fit_",
-    "weighted_",
-    "scale_",
-)
-
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class _AlphaSearch:
@@ -92,11 +79,12 @@ class _AlphaSearch:
             self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         best = self._with_alpha(self.alpha_)
         best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
-        self.best_estimator_ = best.fit(X, y, sample_weight, offset=offset)
+        best.fit(X, y, sample_weight, offset=offset)
         del best._fit_tasks
+        self.best_estimator_ = best
         # expose the fit to all rows as the search's own fitted attributes
-        for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
-            setattr(self, name, getattr(self.best_estimator_, name))
+        fitted = vars(best).keys() - best.get_params(deep=False).keys()
+        vars(self).update({name: vars(best)[name] for name in fitted})
         # `fit` passed a validated array without names on to the estimator
         if (names := vars(self).get("feature_names_in_")) is not None:
             self.best_estimator_.feature_names_in_ = names
@@ -254,10 +242,10 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         LinearClassifierCV
             The fitted estimator itself.
         """
-        loss = resolve_loss(self)
+        resolve_loss(self)
         X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
         # report invalid labels before the first fold
-        self._encode_labels(y, normalize_weights(sample_weight, len(y)), loss)
+        self._encode(y, normalize_weights(sample_weight, len(y)))
         self._search(X, y, sample_weight, groups, offset)
         return self
 

@@ -27,6 +27,7 @@ from riskmin.estimators._common.base import RiskArguments, RowEstimator
 from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
 from riskmin.estimators._common.offset import row_offset
+from riskmin.estimators.gpu_rows import on_host
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
@@ -71,7 +72,7 @@ class FittedProblem:
         model, p, k = self.model, self.X.shape[1], self.at.scores.shape[1] if self.at.scores.ndim == 2 else 1
         loss_record(model._fitted_loss()), penalty_record(self.obj, p, k)  # before the search
         coef = self.w[: p * k].reshape(p, k).T
-        b = self.w[p * k :] if k > 1 else np.array([model._risk_intercept()])
+        b = self.w[p * k :] if k > 1 else np.array([float(model._intercepts()[0])])
         classes = vars(model).get("classes_")
         problem = ProofProblem(
             self.obj,
@@ -92,9 +93,11 @@ def fitted_problem(
     """The problem of a linear model of rows in this process; raise ValueError for other models."""
     check_is_fitted(model)
     X = as_table(X)
-    reason = None
+    reason = ""
     if not isinstance(model, RowEstimator):
         reason = f"{type(model).__name__} is no linear model of single rows"
+    elif reason := model._labels.separate_problems(model._fitted_loss()):
+        pass
     elif not model._fitted_loss().separable:
         reason = f"{model.loss} is no sum over rows, which then have no multipliers of their own"
     elif is_partitioned(X):
@@ -107,7 +110,7 @@ def fitted_problem(
         raise ValueError(reason)
     weight = normalize_weights(sample_weight, X.shape[0])
     offset = row_offset(offset, X.shape[0])
-    at = model._risk_arguments(X, compute_if_dask(y), weight, offset=offset)
+    at = RiskArguments(*map(on_host, model._risk_arguments(X, compute_if_dask(y), weight, offset=offset)))
     if len(at.scores) != model.n_samples_fit_:
         raise ValueError(f"the model was fitted to {model.n_samples_fit_:,} rows, not to {len(at.scores):,}")
     rows, loss = validate_rows(model, X, reset=False), model._fitted_loss()
@@ -123,7 +126,7 @@ def fitted_problem(
     obj = Objective(risk, fitted_regularizer(model), float(model.alpha))
     given = None if weight is None else np.asarray(compute_if_dask(sample_weight), np.float64)
     given = None if given is None or not given.ndim else given  # a number counts for every row
-    weights = model._targets(compute_if_dask(y), len(at.scores), given)[1]
+    weights = model._labels.encode(model, compute_if_dask(y), loss, given)[1]
     return FittedProblem(model, rows, at, obj, 0.0 if offset is None else offset, weights)
 
 

@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.estimators._common.base import RowEstimator, estimator
-from riskmin.estimators._common.classes import apply_class_weight, class_codes, unique_classes
 from riskmin.estimators._common.fit import (
-    build_objective,
-    fit_objective,
-    normalize_weights,
     resolve_loss,
-    resolve_regularizer,
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import (
     DaskLabelsMixin,
     affine_scores,
     compute_if_dask,
-    executor_for,
-    select_rows,
     validate_rows,
 )
-from riskmin.estimators._common.standardize import column_scaling
-from riskmin.estimators.persistence.records import json_name, read_classes, read_count, read_flag
+from riskmin.estimators._common.labels import Classes, unique_classes
+from riskmin.estimators.persistence.records import json_name
 from riskmin.estimators.scikit_learn import ClassifierMixin, available_if, check_is_fitted
 from riskmin.linear_maps.tree import Tree
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.metrics.hierarchy import tree_distance, tree_of_labels
-from riskmin.problem.linear_risk import linear_risk
-from riskmin.solvers import get_solver
+
+
+@dataclass(frozen=True, eq=False)
+class Paths(Classes):
+    """Labels of a hierarchy, with the nodes on their paths."""
+
+    selects_rows = True
+
+    tree: Tree
+
+    @classmethod
+    def learn(cls, model: Any, y: Any, weight: NDArray | None, order: list[Any] | None = None) -> Paths:
+        classes = unique_classes(y, weight)
+        tree = tree_of_labels(classes.tolist(), model.hierarchy, model.separator)
+        if model.warm_start and vars(model).get("tree_", tree) != tree:
+            raise ValueError(
+                "warm_start=True starts from the last fit, which had other labels: set warm_start=False or "
+                "make a new estimator"
+            )
+        return cls(classes, tree)
+
+    def loss(self, model: Any) -> Any:
+        return model.loss_for_tree(self.tree)
+
+    def columns(self, loss: Any) -> int:
+        return len(self.tree.nodes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "values": [json_name(label) for label in self.tree.labels],
+            "dtype": self.values.dtype.str,
+            "nodes": [json_name(node) for node in self.tree.nodes],
+            "parents": list(self.tree.parents),
+        }
+
+    @classmethod
+    def read(cls, record: dict[str, Any]) -> Paths:
+        tree = Tree(tuple(record["nodes"]), tuple(record["parents"]), tuple(record["values"]))
+        return cls(Classes.read(record).values, tree)
 
 
 def flat_loss(model: Any) -> Any:
@@ -125,6 +155,7 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
     """
 
     task = "hierarchy"
+    _label_kind = Paths
     extra_loss_tasks = ("multiclass",)
     intercepts_in_w = True
     loss_aliases: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
@@ -156,48 +187,9 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
         flat_loss(self)  # report an invalid loss before reading y
         self._check_parameters()
         X, y = validate_rows(self, X, y)
-        n_rows, weight = len(y), normalize_weights(sample_weight, len(y))
-        classes = unique_classes(y, weight)
-        if weight is not None and not weight.all():  # labels without weight get no intercept
-            X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
-        codes = np.searchsorted(classes, y)
-        tree = tree_of_labels(classes.tolist(), self.hierarchy, self.separator)
-        # without class weights, for standard deviations
-        row_weight = weight
-        if self.class_weight is not None:
-            weight = apply_class_weight(self.class_weight, classes, codes, weight)
-        w = self._minimize(X, codes.astype(np.float64), weight, row_weight, tree)
-        self._set_fitted(w, classes, tree, intercepts=self.fit_intercept)
-        self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
-        # the number of rows given, including dropped ones of weight zero
-        self.n_samples_fit_ = n_rows
+        self._fit_rows(X, y, sample_weight)
         warn_unless_converged(self)
         return self
-
-    def _minimize(
-        self, X: Any, y: NDArray, weight: NDArray | None, row_weight: NDArray | None, tree: Tree
-    ) -> NDArray:
-        """Return the weights of the nodes followed by the intercepts, as one vector."""
-        risk: Any = linear_risk(
-            X,
-            y,
-            self.loss_for_tree(tree),
-            sample_weight=weight,
-            fit_intercept=bool(self.fit_intercept),
-            executor=executor_for(self, X),
-        )
-        scaling = column_scaling(self, risk, weight, row_weight)
-        objective = build_objective(self, risk, resolve_regularizer(self, risk), scaling)
-        w, _ = fit_objective(
-            self,
-            objective,
-            get_solver(self.solver),
-            self._warm_start_point(tree, X.shape[1]),
-            n_rows=len(y),
-            weighted=weight is not None,
-            scaling=scaling,
-        )
-        return w
 
     def loss_for_tree(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
         """Return the loss for the labels of a tree."""
@@ -209,60 +201,16 @@ class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, RowEstimator):  #
             tree, self.cost if flat.cost is None else flat.cost, flat.rescaled, flat.scaled_margin
         )
 
-    def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:
-        if not self.warm_start or "coef_" not in vars(self):
-            return None
-        if self.tree_ != tree or self.coef_.shape[1] != n_features:
-            raise ValueError(
-                "warm_start=True starts from the last fit, which had other labels or features: "
-                "set warm_start=False or make a new estimator"
-            )
-        # layout of w: the (p, n_nodes) weights in row-major order, then the intercepts
-        last = np.ravel(self.coef_.T)
-        return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        known = cast(Paths, self._labels)
+        self.classes_, self.tree_, n_nodes = known.values, known.tree, len(known.tree.nodes)
+        # the (p, n_nodes) weights in row-major order, then the intercepts, if there are any
+        size, k = n_nodes * self.n_features_in_, len(known.values)
+        self.coef_ = w[:size].reshape(-1, n_nodes).T
+        self.intercept_ = w[size:].copy() if len(w) > size else np.zeros(k)
 
-    def _set_fitted(self, w: NDArray, classes: NDArray, tree: Tree, *, intercepts: bool) -> None:
-        """Set the fitted attributes from w: the weights of the nodes, then the intercepts."""
-        k = len(classes)
-        W, b = (w[:-k], w[-k:].copy()) if intercepts else (w, np.zeros(k))
-        self.classes_, self.tree_, self.intercept_ = classes, tree, b
-        # W is the (p, n_nodes) matrix of weights in row-major order
-        self.coef_ = W.reshape(-1, len(tree.nodes)).T
-
-    def _fitted_loss(self) -> Any:
-        return self.loss_for_tree(self.tree_)
-
-    def _n_unpenalized(self) -> int:
-        return len(self.result_.w) - int(self.coef_.size)
-
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        return class_codes(self, y, weight)
-
-    def _loss_scores(self, X: Any) -> NDArray:
+    def _scores(self, X: Any) -> NDArray:
         return self.scores(X)
-
-    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        tree = self.tree_
-        labels = [json_name(label) for label in tree.labels]
-        return {"coef": np.asarray(self.result_.w)}, {
-            "labels": {"values": labels, "dtype": self.classes_.dtype.str},
-            "nodes": [json_name(node) for node in tree.nodes],
-            "parents": list(tree.parents),
-            "intercepts": self._n_unpenalized() > 0,
-        }
-
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        # one weight per feature and node, and one intercept per label
-        n_intercepts = len(fitted["labels"]["values"]) if read_flag(fitted, "intercepts") else 0
-        return read_count(fitted, "n_features") * len(fitted["nodes"]) + n_intercepts
-
-    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        labels = fitted["labels"]
-        classes = read_classes(labels)
-        if len(classes) < 2:
-            raise ValueError("its labels are not two or more")
-        tree = Tree(tuple(fitted["nodes"]), tuple(fitted["parents"]), tuple(labels["values"]))
-        self._set_fitted(w, classes, tree, intercepts=read_flag(fitted, "intercepts"))
 
     def scores(self, X: Any) -> NDArray:
         """Return the scores of the labels, one column per entry of `classes_`, also if there are two."""

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import RowEstimator, estimator
-from riskmin.estimators._common.fit import check_number, fit_linear, normalize_weights, warn_unless_converged
-from riskmin.estimators._common.input import EncodedLabels, affine_scores, validate_rows
-from riskmin.estimators.persistence.records import read_finite
+from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
+from riskmin.estimators._common.decision import Decision
+from riskmin.estimators._common.fit import check_number, warn_unless_converged
+from riskmin.estimators._common.input import affine_scores, validate_rows
 from riskmin.estimators.scikit_learn import OutlierMixin, check_is_fitted
 from riskmin.losses import Novelty
+
+
+class Quantile(Decision):
+    """Rows are novel if their score is below the weighted quantile of the share `contamination`.
+
+    It is the midpoint if it may be any number between two scores. Many scores equal 1 up to rounding, which
+    must not decide whether their rows are novel: the quantile is lowered by 1e-9 of the largest score, so
+    that rows tied with it are not novel.
+    """
+
+    attribute = "offset_"
+
+    def best_cuts(self, model: Any, at: Callable[[], RiskArguments]) -> NDArray:
+        z, _, c = at()
+        # the quantiles just below and above the level differ only if the level falls between two scores
+        levels = np.array([1 - 1e-9, 1 + 1e-9]) * model.contamination
+        midpoint = np.quantile(z, levels, weights=c, method="inverted_cdf").mean()
+        return np.array([midpoint - 1e-9 * np.abs(z).max()])
 
 
 @estimator
@@ -63,6 +82,7 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
     """
 
     task = "novelty"
+    _decision = Quantile()
     loss = Novelty()
 
     contamination: float = 0.1
@@ -85,32 +105,16 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
             The fitted estimator itself.
         """
         self._check_parameters()
-        X = validate_rows(self, X)
-        weight = normalize_weights(sample_weight, X.shape[0])
-        rows = EncodedLabels(None, weight, None, self.loss)
-        w, b, X = fit_linear(self, X, rows, weight)
-        self._set_fitted(w, b, X, rows)
+        self._fit_rows(validate_rows(self, X), None, sample_weight)
         warn_unless_converged(self)
         return self
 
-    def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
-        self.coef_, self.offset_ = w, _quantile(affine_scores(X, w, 0.0), rows.weight, self.contamination)
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        self.coef_, self.offset_ = w, float(cuts[0])
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
-
-    def _risk_intercept(self) -> float:
-        return 0.0
-
-    def _scores(self, X: Any) -> NDArray:
-        return self.score_samples(X)
-
-    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        return {"coef": self.coef_}, {"offset": self.offset_}
-
-    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        self.coef_, self.offset_ = w, read_finite(fitted, "offset")
 
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the lower, the more novel."""
@@ -124,16 +128,3 @@ class NoveltyDetector(OutlierMixin, RowEstimator):  # type: ignore[misc] # sciki
     def predict(self, X: Any) -> NDArray:
         """Predict -1 for novel rows and +1 for the others."""
         return np.where(self.decision_function(X) >= 0, 1, -1)
-
-
-def _quantile(z: NDArray, weight: NDArray | None, level: float) -> float:
-    """Return the weighted quantile of z, the midpoint if it may be any number between two scores.
-
-    Many scores equal 1 up to rounding, which must not decide whether their rows are novel: the quantile is
-    lowered by 1e-9 of the largest score, so that rows tied with it are not novel.
-    """
-    weight = np.ones(len(z)) if weight is None else weight
-    # the quantiles just below and above the level differ only if the level falls between two scores
-    levels = np.array([1 - 1e-9, 1 + 1e-9]) * level
-    midpoint = np.quantile(z, levels, weights=weight, method="inverted_cdf").mean()
-    return float(midpoint - 1e-9 * np.abs(z).max())

@@ -11,9 +11,9 @@ import scipy.sparse
 
 from riskmin.core import NDArray
 from riskmin.estimators._common.base import estimator
-from riskmin.estimators._common.classes import unique_two_classes
 from riskmin.estimators._common.fit import check_number, decision_scores
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators._common.labels import unique_two_classes
 from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, ClassifierMixin
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.reference.online import online

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.core.messages import format_label
 from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
+from riskmin.estimators._common.decision import Decision
 from riskmin.estimators._common.fit import (
     decision_scores,
-    decision_scores_of_validated,
-    fit_linear,
-    normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import EncodedLabels, compute_if_dask, select_rows, validate_rows
+from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators._common.labels import Grades, Labels
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
-from riskmin.estimators.persistence.records import classes_to_json, read_finite, read_n_classes
-from riskmin.estimators.scikit_learn import ClassifierMixin, check_classification_targets
+from riskmin.estimators.scikit_learn import ClassifierMixin
 from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
 from riskmin.numerics.sorting import prefix_sums, stable_argsort
 
 THRESHOLD_METRICS = ("absolute", "zero_one")
+
+
+class GradeThresholds(Decision):
+    """The thresholds between neighboring grades."""
+
+    attribute = "thresholds_"
+
+    def n_cuts(self, labels: Labels) -> int:
+        return len(labels.values) - 1
+
+    def best_cuts(self, model: Any, at: Callable[[], RiskArguments]) -> NDArray:
+        z, grade, c = at()
+        return thresholds(z, grade.astype(np.intp), c, model.metric)
 
 
 @estimator
@@ -86,6 +97,7 @@ class OrdinalClassifier(SparseWeightsMixin, ClassifierMixin, RowEstimator):  # t
     """
 
     task = "ordinal"
+    _label_kind, _decision = Grades, GradeThresholds()
     extra_loss_tasks = ("regression",)
 
     loss: Any = field(default="ordinal", kw_only=False)
@@ -115,55 +127,19 @@ class OrdinalClassifier(SparseWeightsMixin, ClassifierMixin, RowEstimator):  # t
         OrdinalClassifier
             The fitted estimator itself.
         """
-        loss = resolve_loss(self)  # report an invalid loss before reading y
+        resolve_loss(self)  # report an invalid loss before reading y
         if self.metric not in THRESHOLD_METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(THRESHOLD_METRICS)}")
         # before validation, which converts y to a NumPy array
         declared = _declared_order(y)
         X, y = validate_rows(self, X, y)
-        if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, even fractional ones
-            check_classification_targets(y)
-        n_rows, weight = len(y), normalize_weights(sample_weight, len(y))
-        if weight is not None and not weight.all():  # grades without weight are dropped
-            X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
-        rows = self._encode_labels(y, weight, loss, declared)
-        w, b, X = fit_linear(self, X, rows, weight)
-        self._set_fitted(w, b, X, rows)
-        self.n_samples_fit_ = n_rows
+        self._fit_rows(X, y, sample_weight, order=declared)
         warn_unless_converged(self)
         return self
 
-    def _encode_labels(
-        self, y: Any, weight: NDArray | None, loss: Any, declared: Any = None
-    ) -> EncodedLabels:
-        classes, grade = encode_grades(y, declared if self.order is None else self.order)
-        return EncodedLabels(grade.astype(np.float64), weight, classes, loss)
-
-    def _set_fitted(self, w: NDArray, b: float, X: Any, rows: EncodedLabels) -> None:
-        self.classes_, self.coef_, self.intercept_ = rows.classes, w, b
-        grade, z = np.asarray(rows.labels, np.intp), decision_scores_of_validated(self, X)
-        self.thresholds_ = thresholds(z, grade, rows.weight, self.metric)
-
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        return grade_indices(y, self.classes_.tolist()), weight
-
-    def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
-        z, grade, c = at
-        return self.thresholds_, thresholds(z, grade.astype(np.intp), c, self.metric)
-
-    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        arrays, fitted = super()._state()
-        classes = classes_to_json(self.classes_)
-        return arrays, fitted | {"classes": classes, "thresholds": self.thresholds_.tolist()}
-
-    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        super()._restore(w, fitted, arrays)
-        self.thresholds_ = np.array(
-            [read_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]]
-        )
-        self.classes_ = read_n_classes(fitted, len(self.thresholds_) + 1, in_order=False)
-        if np.any(np.diff(self.thresholds_) < 0):
-            raise ValueError("its thresholds decrease")
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        super()._set_weights(w, b, cuts)
+        self.classes_, self.thresholds_ = self._labels.values, cuts
 
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the higher, the higher the grade."""
@@ -205,47 +181,14 @@ def _declared_order(y: Any) -> Any:
     return list(kind.categories) if ordered and kind is not None else None
 
 
-def encode_grades(y: NDArray, given: Any) -> tuple[NDArray, NDArray]:
-    """Return the grades that occur in y, in order, and the rank of each row's grade."""
-    classes, grade = np.unique(y, return_inverse=True)
-    if given is not None:
-        rank = {label: k for k, label in enumerate(given)}
-        if len(rank) != len(given) or (unknown := [c for c in classes.tolist() if c not in rank]):
-            problem = f"y holds {unknown[0]!r}" if len(rank) == len(given) else "one occurs twice"
-            raise ValueError(f"order={given!r} must name every grade once, but {problem}: add or drop it")
-        # permutation: from ranks to positions in sorted order; its inverse maps codes to ranks
-        permutation = np.argsort([rank[c] for c in classes.tolist()])
-        classes, grade = classes[permutation], np.argsort(permutation)[grade]
-    if len(classes) < 2:
-        raise ValueError(
-            f"y holds only one class, {classes.tolist()[0]!r}, but two are needed: add rows of another grade"
-        )
-    return classes, grade
-
-
-def grade_indices(y: Any, known: list[Any]) -> NDArray:
-    """Return the index of each row's grade in `known`, which is sorted from the lowest to the highest."""
-    index = {grade: k for k, grade in enumerate(known)}
-    # one lookup per distinct grade
-    distinct, inverse = np.unique(np.asarray(y), return_inverse=True)
-    if unknown := [grade for grade in distinct.tolist() if grade not in index]:
-        names = ", ".join(format_label(grade) for grade in index)
-        raise ValueError(
-            f"the grade {format_label(unknown[0])} is none of the model's, {names}: check the data"
-        )
-    indices: NDArray = np.array([index[grade] for grade in distinct.tolist()], np.float64)[inverse]
-    return indices
-
-
-def thresholds(z: NDArray, grade: NDArray, weight: NDArray | None, metric: str) -> NDArray:
+def thresholds(z: NDArray, grade: NDArray, c: NDArray, metric: str) -> NDArray:
     r"""Return the thresholds on the scores z that minimize the weighted error of the grades.
 
     With :math:`S_k(p)` the cost of assigning grade k to the p lowest scores, the least cost of assigning
     grades up to k to them is :math:`F_k(p) = S_k(p) + \min_{q \le p} F_{k-1}(q) - S_k(q)`.
     """
-    rows, n = stable_argsort(z), len(z)
-    z, grade = z[rows], grade[rows]
-    c = np.full(n, 1 / n) if weight is None else weight[rows]
+    rows = stable_argsort(z)
+    z, grade, c = z[rows], grade[rows], c[rows]
     # p runs over the counts at which distinct scores can be separated
     counts = distinct_cuts(z)
 

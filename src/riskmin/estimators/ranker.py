@@ -10,21 +10,19 @@ from typing import Any, cast
 import numpy as np
 
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
-    fit_linear,
-    normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, validate_rows
+from riskmin.estimators._common.labels import Numbers
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.persistence.records import read_count
 from riskmin.estimators.scikit_learn import check_is_fitted, routing_enabled
 from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
-from riskmin.problem.linear_risk import check_labels
 
 
 class _ScoredByQuery:
@@ -114,6 +112,7 @@ class LinearRanker(SparseWeightsMixin, RowEstimator):
     """
 
     task = "ranking"
+    _label_kind = Numbers
     extra_loss_tasks = ("regression",)
 
     loss: Any = field(default="pairwise_hinge", kw_only=False)
@@ -147,33 +146,13 @@ class LinearRanker(SparseWeightsMixin, RowEstimator):
         """
         loss = resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_rows(self, X, y, y_numeric=True, ensure_min_samples=2)
-        weight = normalize_weights(sample_weight, len(y))
         ids = None if qid is None else encode_queries(compute_if_dask(qid), len(y))
-        is_ranking = loss.task == "ranking"
         # losses for regression fit single rows
-        rows = self._encode_labels(y, weight, loss)
-        w, b, _ = fit_linear(self, X, rows, weight, qid=ids if is_ranking else None)
-        self._set_fitted(w, b)
+        self._fit_rows(X, y, sample_weight, queries=ids if loss.task == "ranking" else None)
         # queries are encoded as 0, 1, 2, ...
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self
-
-    def _set_fitted(self, w: NDArray, b: float, *rows: Any) -> None:
-        self.coef_, self.intercept_ = w, b
-
-    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        at, loss = super()._risk_arguments(X, y, weight), self._fitted_loss()
-        if loss.task != "ranking":  # losses for regression fit single rows
-            return at
-        if more.get("qid") is None:
-            raise ValueError(f"{self.loss} ranks the rows of each query, and needs the query ids: give qid")
-        return at._replace(labels=check_labels(at.labels, len(at.scores), loss, more["qid"]))
-
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        if np.asarray(y).dtype.kind not in "biuf":
-            raise ValueError("the labels are not numbers, but the model ranks by grades: check the data")
-        return np.asarray(y, dtype=np.float64), weight
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays, fitted = super()._state()

@@ -130,7 +130,7 @@ class OptimumRegion:
 
     @property
     def distances(self) -> NDArray:
-        intercept = [self.model._risk_intercept()] if self.model.fit_intercept else []
+        intercept = [float(self.model._intercepts()[0])] if self.model.fit_intercept else []
         coef = np.concatenate([intercept, np.ravel(dense_weights(self.model))])
         lower, upper = self.intervals.T
         return np.asarray(np.maximum(coef - lower, upper - coef))
@@ -199,7 +199,7 @@ def region_of_rows(
     """The region of a model with the rows, labels and weights that it was fitted to, and their offset."""
     shift = 0.0 if offset is None else offset
     loss, w = model._fitted_loss(), np.ravel(dense_weights(model)).astype(np.float64)
-    b = model._risk_intercept() if model.fit_intercept else 0.0
+    b = float(model._intercepts()[0]) if model.fit_intercept else 0.0
     if not loss.separable:
         raise ValueError(f"{model.loss} is no sum over rows: regions need such a loss")
     reg, lam, intercept = fitted_regularizer(model), float(model.alpha), bool(model.fit_intercept)
@@ -229,4 +229,4 @@ def gap_point(
     u, _ = best_multipliers(
         obj, w, at.scores - (0.0 if offset is None else offset), value - float(model.gap_)
     )
-    return obj, rows, w, model._risk_intercept() if intercept else 0.0, u
+    return obj, rows, w, float(model._intercepts()[0]) if intercept else 0.0, u

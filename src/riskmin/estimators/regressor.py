@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import copy
 from dataclasses import field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 
 from riskmin.arrays.namespace import namespace
 from riskmin.core import NDArray
-from riskmin.estimators._common.base import RiskArguments, RowEstimator, estimator
+from riskmin.estimators._common.base import RowEstimator, estimator
 from riskmin.estimators._common.fit import (
     decision_scores,
-    normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators._common.input import EncodedLabels, validate_rows
-from riskmin.estimators._common.offset import OffsetScoreMixin, row_offset
-from riskmin.estimators._common.outputs import fit_outputs, joint_loss, unpack_weights
+from riskmin.estimators._common.input import validate_rows
+from riskmin.estimators._common.labels import Numbers
+from riskmin.estimators._common.offset import OffsetScoreMixin
+from riskmin.estimators._common.outputs import unpack_weights
 from riskmin.estimators._common.sparse_weights import SparseWeightsMixin
 from riskmin.estimators.evidence import ProofMixin
-from riskmin.estimators.gpu_rows import dense_weights, on_host
-from riskmin.estimators.persistence.records import n_output_weights, read_count
 from riskmin.estimators.removal import RemovalMixin
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.estimators.summary.table import SummaryMixin
@@ -37,16 +35,6 @@ def validate_regression_data(model: Any, X: Any, y: Any, check: Any = validate_r
         raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
     result: tuple[Any, NDArray] = check(model, X, y, y_numeric=True, multi_output=True)
     return result
-
-
-def numeric_targets(model: Any, y: Any) -> NDArray:
-    """Return labels as floats; raise if they are not numbers, or the loss of a fitted model refuses them."""
-    y = np.asarray(y)
-    if y.dtype.kind not in "biuf":
-        raise ValueError("the labels are not numbers, but the model is a regression: check the data")
-    targets: NDArray = y.astype(np.float64)
-    model._fitted_loss().check_labels(targets)
-    return targets
 
 
 def has_log_link(loss: Any) -> bool:
@@ -130,6 +118,7 @@ class LinearRegressor(
 
     task = "regression"
     can_be_unpenalized = True
+    _label_kind = Numbers
     multi_output_targets = True
 
     loss: Any = field(default="squared", kw_only=False)
@@ -162,15 +151,11 @@ class LinearRegressor(
         LinearRegressor
             The fitted estimator itself.
         """
-        loss = resolve_loss(self)  # report an invalid loss before reading y
+        resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_regression_data(self, X, y)
-        weight = normalize_weights(sample_weight, len(y), y)
-        rows = self._encode_labels(y, weight, loss)._replace(offset=row_offset(offset, len(y)))
         if offset is not None and y.ndim > 1:
             raise ValueError("offset is for one output: fit one model per column of y, each with its own")
-        w, b = fit_outputs(self, X, rows)
-        self._set_fitted(w, b, X, rows)
-        self._keep_beside(X)
+        self._fit_rows(X, y, sample_weight, offset=offset)
         warn_unless_converged(self)
         return self
 
@@ -180,62 +165,16 @@ class LinearRegressor(
             single.alpha = alpha
             super(LinearRegressor, single)._check_parameters()
 
-    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
-        joint = joint_loss(self, y, loss)
-        return EncodedLabels(y, weight, None, loss if joint is None else joint)
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        k = cast(Numbers, self._labels).outputs
+        if k is None:
+            super()._set_weights(w, b, cuts)
+        else:  # w holds the outputs side by side; b is one number if there is no intercept
+            self.coef_, self.intercept_ = unpack_weights(w, k, intercepts=False)[0], b + np.zeros(k)
 
-    def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
-        y: Any = rows.labels
-        if y.ndim == 1:
-            self.coef_, self.intercept_ = w, np.ravel(b)[0]
-        else:
-            self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
-            # b is a scalar if there is no intercept
-            self.intercept_ = b + np.zeros(y.shape[1])
-
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        targets = numeric_targets(self, y)
-        if not self._fitted_loss().multi_output:
-            return targets, weight
-        targets = targets.reshape(n_rows, -1)
-        if targets.shape[1] != len(np.atleast_2d(dense_weights(self))):
-            raise ValueError(
-                f"the model predicts {np.size(self.intercept_)} numbers per row, but y has "
-                f"{targets.shape[1]} label per row: give all outputs, in Python"
-            )
-        return targets, weight
-
-    def _fitted_loss(self) -> Any:
-        loss = resolve_loss(self)
-        if getattr(vars(self).get("coef_"), "ndim", 0) != 2:  # not fitted, or one output
-            return loss
-        joint = joint_loss(self, np.empty((0, 0)), loss)
-        return loss if joint is None else joint
-
-    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        if self.coef_.ndim == 2 and not self._fitted_loss().multi_output:
-            raise ValueError("its outputs are separate problems: fit and certify one model per output")
-        return super()._risk_arguments(X, y, weight, **more)
-
-    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        if self.coef_.ndim == 1:
-            return super()._state()
-        # w holds the outputs side by side
-        fitted = {"outputs": len(self.intercept_), "intercept": on_host(self.intercept_).tolist()}
-        return {"coef": np.asarray(self.result_.w)}, fitted
-
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        return n_output_weights(fitted)
-
-    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        if "outputs" not in fitted:
-            super()._restore(w, fitted, arrays)
-            return
-        k = read_count(fitted, "outputs")
-        self.coef_, _ = unpack_weights(w, k, intercepts=False)
-        self.intercept_ = np.array(fitted["intercept"], dtype=np.float64)
-        if self.intercept_.shape != (k,) or not np.isfinite(self.intercept_).all():
-            raise ValueError(f"its intercepts are not {k} finite numbers")
+    def _scores(self, X: Any) -> NDArray:
+        z = decision_scores(self, X)
+        return z.reshape(len(z), -1) if self._fitted_loss().multi_output else z
 
     def predict(self, X: Any, *, offset: Any = None) -> NDArray:
         """Predict X @ w + b, one column per output; its exponential for logarithms of the mean.

@@ -15,7 +15,7 @@ from riskmin.certificates.curvature import SingularHessian, column_sums
 from riskmin.certificates.leave_one_out import HeldOut, held_out_scores
 from riskmin.certificates.region import CenteredRows, RowProblem, ellipsoid
 from riskmin.core import NDArray
-from riskmin.estimators._common.fit import fitted_regularizer, normalize_weights
+from riskmin.estimators._common.fit import decision_scores, fitted_regularizer, normalize_weights
 from riskmin.estimators._common.input import compute_if_dask, select_rows
 from riskmin.estimators._common.training_rows import training_rows
 from riskmin.estimators.gpu_rows import dense_weights
@@ -225,7 +225,7 @@ def _from_all_rows(
             return found
         w, b = (
             np.ravel(dense_weights(model)).astype(float),
-            model._risk_intercept() if model.fit_intercept else 0.0,
+            float(model._intercepts()[0]) if model.fit_intercept else 0.0,
         )
         region = ellipsoid(problem, *ellipsoid(problem, w, b).point)  # with the Hessian at the optimum itself
     except (SingularHessian, ValueError):
@@ -304,7 +304,7 @@ def _refitted_scores(
             if tol < model.tol:  # it may be beyond rounding
                 warnings.simplefilter("ignore")
             less = start.without(rows, X, y, sample_weight)
-        scores = less._scores(chosen)
+        scores = decision_scores(less, chosen)
         if less._fitted_loss().multi_output:
             return scores, np.inf
         try:

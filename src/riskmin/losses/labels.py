@@ -37,7 +37,7 @@ def check_finite(loss: object, y: Array) -> None:
         return
     needs, y = f"{type(loss).__name__} needs finite numbers in y", to_numpy(_present(loss, labels))
     if y.dtype.kind not in "biuf":
-        raise ValueError(f"{needs}, but y holds {_preview(y)}; turn them into numbers first")
+        raise ValueError(f"{needs}, but y holds {_preview(y)}, not numbers; turn them into numbers first")
     raise ValueError(f"{needs}, but y holds {_preview(y[~np.isfinite(y)])}; drop those rows")
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from riskmin.core import Iterate, NDArray, Result
+from riskmin.core import Iterate, Result
 from riskmin.driver.loop import minimize
 from riskmin.estimators._common.fit import (
     build_objective,
     fit_objective,
-    resolve_loss,
     resolve_regularizer,
     supports_intercept,
 )
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.labels import Classes, Labels, Numbers
 from riskmin.estimators._common.standardize import column_scaling
 from riskmin.estimators.certification import (
     OBJECTIVE_RTOL,
@@ -54,7 +54,7 @@ def fit_owners(model: Any, owners: OwnersExecutor) -> Any:
         raise ValueError(f"{type(model).__name__} needs the scores of single rows, which owners do not send")
     if model.class_weight is not None:
         raise ValueError("class_weight needs the labels of all rows, which owners do not send: leave it out")
-    objective, scaling, classes, loss = _problem(model, owners)
+    objective, scaling, known, loss = _problem(model, owners)
     n, p = owners.shape
     model.n_features_in_ = p
     if (names := owners.descriptions[0]["feature_names"]) is not None:
@@ -71,7 +71,7 @@ def fit_owners(model: Any, owners: OwnersExecutor) -> Any:
         raise OwnerRefused(run.stall_note()) from None
     owners.widening = run.largest_widening / model.objective_ if model.objective_ else 0.0
     model.result_ = replace(model.result_, value_error=_value_error(model, objective))
-    model._set_fitted(w, b, None, EncodedLabels(np.zeros(0), None, classes, loss))
+    model._set_fitted(w, b, None, EncodedLabels(np.zeros(0), None, known, loss))
     if model.task == "ranking":
         model.n_queries_ = sum(d["queries"] for d in owners.descriptions)
     return model
@@ -88,14 +88,12 @@ def _value_error(model: Any, objective: Objective) -> float:
     return float(min(max(run.last_error - above, 0.0) + run.rounding_error(), model.gap_))
 
 
-def _problem(model: Any, owners: OwnersExecutor) -> tuple[Objective, Any, NDArray | None, Any]:
-    """Return the objective over the owners' rows, the scaling of columns, the classes and the loss."""
-    loss, classes = resolve_loss(model), None
-    if model.task == "classification":
-        classes = owners.classes
-        loss = resolve_loss(model, len(classes))
+def _problem(model: Any, owners: OwnersExecutor) -> tuple[Objective, Any, Labels, Any]:
+    """Return the objective over the owners' rows, the scaling of columns, the labels and the loss."""
+    known: Labels = Classes(owners.classes) if model.task == "classification" else Numbers()
+    loss = known.loss(model)
     intercept = bool(model.fit_intercept) and supports_intercept(loss)
-    listed = None if classes is None else classes.tolist()
+    listed = None if known.values is None else known.values.tolist()
     risk = owners.risk(loss, fit_intercept=intercept, classes=listed)
     weighted = any(d["weighted"] for d in owners.descriptions)
     # the weights themselves are at the owners: any array stands for them
@@ -104,7 +102,7 @@ def _problem(model: Any, owners: OwnersExecutor) -> tuple[Objective, Any, NDArra
     objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     run: Any = risk.executor
     run.claim(objective)
-    return objective, scaling, classes, loss
+    return objective, scaling, known, loss
 
 
 def certify_owners(

@@ -34,7 +34,6 @@ from riskmin.cli.options import check_lams, estimator_settings, lam_options, mak
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.measures import score
-from riskmin.cli.tasks.ordinal_ranking import ordered_grades
 from riskmin.core import Iterate, NDArray
 from riskmin.core.signals import ignore_interrupts
 from riskmin.data.raw_tables.preparation import PreparedRows
@@ -365,16 +364,17 @@ class GradeErrorScorer:
 
     name = "error in grades, negative"
 
-    def __init__(self, grades: list[Any]) -> None:
+    def __init__(self, grades: NDArray) -> None:
         self.grades = grades
 
     def __call__(self, model: Any, X: Any, y: Any) -> float:
         """Score a fitted model on rows and labels; grades unseen in training are allowed."""
-        from riskmin.estimators.ordinal import grade_indices
+        from riskmin.estimators._common.labels import codes_among
 
-        return -float(
-            np.mean(np.abs(grade_indices(model.predict(X), self.grades) - grade_indices(y, self.grades)))
+        predicted, given = (
+            codes_among(labels, self.grades, noun="grade") for labels in (model.predict(X), y)
         )
+        return -float(np.mean(np.abs(predicted - given)))
 
 
 class GradedLamSearch:
@@ -392,10 +392,11 @@ class GradedLamSearch:
 
         from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
         from riskmin.estimators._common.fit import normalize_weights
+        from riskmin.estimators._common.labels import ordered_grades
 
         # grades of all rows, since those of a fold may be fewer
         scorer = (
-            GradeErrorScorer(ordered_grades(self.model, y).tolist()) if self.scoring is None else self.scoring
+            GradeErrorScorer(ordered_grades(y, self.model.order)) if self.scoring is None else self.scoring
         )
         alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
         rows = LabeledRows(X, y, normalize_weights(sample_weight, len(y)), qid)

@@ -43,7 +43,7 @@ class EarlyStopping:
         self.problem: FittedProblem = build_problem(self.candidate, train, Serial())
         self.candidate.n_features_in_ = train.X.shape[1]
         if model.task == "classification":
-            unknown = set(np.unique(validation.y).tolist()) - set(self.candidate.classes_.tolist())
+            unknown = set(np.unique(validation.y).tolist()) - set(self.problem.rows.known.values.tolist())
             if unknown:
                 raise ValueError(f"--validation holds the class {unknown.pop()!r}, which DATA do not")
         self.best_loss, self.best_iteration, self.iteration = math.inf, 0, 0
@@ -66,9 +66,7 @@ class EarlyStopping:
         risk = self.problem.objective.risk
         self.candidate._set_fitted(np.asarray(w), risk.best_intercept(w), self.train.X, self.problem.rows)
         X, y, qid = self.validation[:3]
-        labels = y if self.model.task == "ranking" else self.candidate._targets(y, len(y), None)[0]
-        scores = at_row_offset(self.candidate, self.validation.offset)._loss_scores(X)
-        return mean_loss(self.candidate, scores, labels, qid)
+        return mean_loss(at_row_offset(self.candidate, self.validation.offset), X, y, qid)
 
     def restore(self) -> None:
         """Make the best iterate the fitted point, if the fit was ended; a converged fit stays as it is."""

@@ -17,25 +17,23 @@ class FittedProblem(NamedTuple):
 
 
 def build_problem(model: Any, table: PreparedRows, executor: Any) -> FittedProblem:
-    """Return the problem of the data with the model's parameters; sets the classes of the model."""
+    """Return the problem of the data with the model's parameters, whose labels the model then knows."""
     from riskmin.estimators._common.fit import (
         build_objective,
         build_risk,
         normalize_weights,
         resolve_regularizer,
     )
-    from riskmin.estimators._common.input import EncodedLabels
     from riskmin.estimators._common.standardize import column_scaling
 
     n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
     task.check(model, table.y, table.qid)
-    # `fit` would set the classes, which the loss and the labels depend on
-    model.classes_ = task.classes(model, table.y)
     given_weight = normalize_weights(table.weight, n)
-    labels, weight = model._targets(table.y, n, given_weight)
-    rows = EncodedLabels(labels, weight, model.classes_, model._fitted_loss(), table.offset)
+    rows = model._encode(table.y, given_weight)._replace(offset=table.offset)
+    # as after a fit: the loss depends on the labels
+    model._labels, model.classes_ = rows.known, rows.known.values
     risk = build_risk(model, table.X, rows, executor=executor, **query_kwargs(model, table.qid))
     objective = build_objective(
-        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, weight, given_weight)
+        model, risk, resolve_regularizer(model, risk), column_scaling(model, risk, rows.weight, given_weight)
     )
     return FittedProblem(objective, rows)

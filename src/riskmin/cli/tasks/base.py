@@ -22,8 +22,6 @@ class TaskBehavior(NamedTuple):
     """Whether fitting and certifying need labels."""
     check: Callable[[Any, Any, Any], None]
     """``check(model, y, qid)`` raises if labels or query ids cannot be fitted, naming the options."""
-    classes: Callable[[Any, Any], NDArray | None]
-    """``classes(model, y)``: the distinct classes or grades of the labels, sorted."""
     predictions: Callable[[Any, Any], list[str]]
     """``predictions(model, X)``: one text per row."""
     scores: Callable[[Any, Any], NDArray]
@@ -35,10 +33,6 @@ class TaskBehavior(NamedTuple):
 def query_kwargs(model: Any, qid: Any) -> dict[str, Any]:
     """Keyword arguments of `fit` in addition to rows and labels: query ids, for rankings only."""
     return {"qid": qid} if model.task == "ranking" else {}
-
-
-def _no_classes(model: Any, y: Any) -> None:
-    """The task has no classes."""
 
 
 # ---------------------------------------------------------------- classification
@@ -69,17 +63,6 @@ def _check_classes(model: Any, y: Any, qid: Any) -> None:
     )
 
 
-def _distinct_labels(model: Any, y: Any) -> NDArray:
-    distinct: NDArray = np.unique(y)
-    return distinct
-
-
-def _risk_labels(model: Any, y: Any) -> NDArray:
-    """Labels as the loss takes them; raises for labels unknown to the model."""
-    labels: NDArray = model._targets(y, len(y), None)[0]
-    return labels
-
-
 def _predicted_classes(model: Any, X: Any) -> list[str]:
     return [format_label(label) for label in model.predict(X).tolist()]
 
@@ -87,12 +70,13 @@ def _predicted_classes(model: Any, X: Any) -> list[str]:
 def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     from sklearn import metrics
 
+    from riskmin.estimators._common.labels import codes_among
     from riskmin.estimators._common.scoring import measure_for_loss
 
     X, y, c = rows.X, rows.y, rows.weight
-    codes = _risk_labels(model, y)
+    codes_among(y, model.classes_)  # raises for labels unknown to the model
     if len(model.classes_) > 2:
-        return classification.class_metrics(model, rows, codes)
+        return classification.class_metrics(model, rows)
     z, y_true = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
     y_pred = np.where(z > 0, 1.0, -1.0)
     result = {
@@ -112,17 +96,13 @@ def _classification_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
         result[measure.name if measure.name in result else full_name] = score(measure, model, X, y, c)
     if loss.separable or defined:
-        result["mean loss"] = mean_loss(model, model._loss_scores(X), codes, weight=c)
+        result["mean loss"] = mean_loss(model, X, y, weight=c)
     return {name: float(value) for name, value in result.items()}
 
 
 def _decision_function(model: Any, X: Any) -> NDArray:
     z: NDArray = model.decision_function(X)
     return z
-
-
-def _hierarchy_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
-    return classification.hierarchy_metrics(model, rows, _risk_labels(model, rows.y))
 
 
 # ---------------------------------------------------------------- regression
@@ -165,7 +145,7 @@ def _regression_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     loss, X, y, c = resolve_loss(model), rows.X, _check_numeric_labels(model, rows.y), rows.weight
     y_pred = model.predict(X)
     result = {
-        "mean loss": mean_loss(model, model._loss_scores(X), _risk_labels(model, y), weight=c),
+        "mean loss": mean_loss(model, X, y, weight=c),
         "MAE": metrics.mean_absolute_error(y, y_pred, sample_weight=c),
         "RMSE": metrics.root_mean_squared_error(y, y_pred, sample_weight=c),
     }
@@ -191,7 +171,7 @@ def _novelty_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     z = model.score_samples(rows.X)
     result: dict[str, Any] = {
         "novel": float(np.average(novel, weights=c)),
-        "mean loss": mean_loss(model, z, np.zeros(len(z)), weight=c),
+        "mean loss": mean_loss(model, rows.X, None, weight=c),
     }
     # labels are optional; of two classes, the rarer one is taken for novel
     classes, counts = np.unique([] if y is None else y, return_counts=True)
@@ -207,21 +187,24 @@ def _novelty_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
 
 TASK_BEHAVIORS: dict[str, TaskBehavior] = {
     "classification": TaskBehavior(
-        True, _check_classes, _distinct_labels, _predicted_classes, raw_scores, _classification_metrics
+        True, _check_classes, _predicted_classes, raw_scores, _classification_metrics
     ),
     "regression": TaskBehavior(
-        True, _reject_text_labels, _no_classes, _formatted_numbers, raw_scores, _regression_metrics
+        True, _reject_text_labels, _formatted_numbers, raw_scores, _regression_metrics
     ),
     "novelty": TaskBehavior(
-        False, _accept_any_labels, _no_classes, _formatted_numbers, _decision_function, _novelty_metrics
+        False, _accept_any_labels, _formatted_numbers, _decision_function, _novelty_metrics
     ),
     "hierarchy": TaskBehavior(
-        True, _accept_any_labels, _distinct_labels, _predicted_classes, _decision_function, _hierarchy_metrics
+        True,
+        _accept_any_labels,
+        _predicted_classes,
+        _decision_function,
+        classification.hierarchy_metrics,
     ),
     "ordinal": TaskBehavior(
         True,
         ordinal_ranking.check_ordinal_labels,
-        ordinal_ranking.ordered_grades,
         _predicted_classes,
         raw_scores,
         ordinal_ranking.ordinal_metrics,
@@ -229,7 +212,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
     "ranking": TaskBehavior(
         True,
         ordinal_ranking.check_ranking_labels,
-        _no_classes,
         _formatted_numbers,
         raw_scores,
         ordinal_ranking.ranking_metrics,
@@ -237,7 +219,6 @@ TASK_BEHAVIORS: dict[str, TaskBehavior] = {
     "tagging": TaskBehavior(
         True,
         tagging.check_tag_labels,
-        tagging.distinct_tags,
         tagging.predicted_tags,
         tagging.tag_scores,
         tagging.tagging_metrics,

@@ -29,7 +29,7 @@ class WeightNames:
         return f"{column}, {self.classes[k]}"
 
 
-def class_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, Any]:
+def class_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     """Metrics over all classes, and for each class that the rows hold or the model predicts."""
     from sklearn import metrics
 
@@ -38,7 +38,7 @@ def class_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, A
         "accuracy": metrics.accuracy_score(y, y_pred, **weights),
         "balanced accuracy": metrics.balanced_accuracy_score(y, y_pred, **weights),
         "macro F1": metrics.f1_score(y, y_pred, average="macro", zero_division=0.0, **weights),
-        "mean loss": mean_loss(model, model._loss_scores(rows.X), codes, weight=rows.weight),
+        "mean loss": mean_loss(model, rows.X, y, weight=rows.weight),
     }
     labels = np.union1d(y, y_pred)
     # arrays of precision, recall and F1, with one entry per label, and the number of rows of each
@@ -55,10 +55,10 @@ def class_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, A
     }
 
 
-def hierarchy_metrics(model: Any, rows: PreparedRows, codes: NDArray) -> dict[str, Any]:
+def hierarchy_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     """The metrics of `class_metrics`, and the mean tree distance between true and predicted labels."""
     distance = float(model.tree_cost(rows.X, rows.y, rows.weight))
-    return {"tree distance": distance} | class_metrics(model, rows, codes)
+    return {"tree distance": distance} | class_metrics(model, rows)
 
 
 def print_class_table(classes: dict[str, dict[str, Any]]) -> None:

@@ -9,14 +9,11 @@ import numpy as np
 from riskmin.core import NDArray
 
 
-def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None, weight: NDArray | None = None) -> float:
-    """The loss of the scores with the given weights of the rows, or equal ones."""
-    from riskmin.problem.linear_risk import check_labels
-
-    loss = model._fitted_loss()
-    labels = check_labels(y, len(z), loss, qid) if loss.task == "ranking" else y
+def mean_loss(model: Any, X: Any, y: Any, qid: Any = None, weight: NDArray | None = None) -> float:
+    """The mean loss of labeled rows with the given weights, or equal ones; without weights of classes."""
+    z, labels, _ = model._risk_arguments(X, y, None, qid=qid)
     c = np.full(len(z), 1 / len(z)) if weight is None else weight / weight.sum()
-    return float(loss.value_grad(z, labels, c)[0])
+    return float(model._fitted_loss().value_grad(z, labels, c)[0])
 
 
 def score(measure: Any, model: Any, X: Any, y: Any, weight: NDArray | None = None, **more: Any) -> float:
@@ -30,5 +27,5 @@ def score(measure: Any, model: Any, X: Any, y: Any, weight: NDArray | None = Non
 
 def raw_scores(model: Any, X: Any) -> NDArray:
     """The decision scores of a linear model or a kernel machine."""
-    z: NDArray = model._scores(X)
+    z: NDArray = model.decision_function(X) if model.task == "classification" else model._scores(X)
     return z

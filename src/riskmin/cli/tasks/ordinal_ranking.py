@@ -31,13 +31,6 @@ def check_ordinal_labels(model: Any, y: Any, qid: Any) -> None:
         )
 
 
-def ordered_grades(model: Any, y: Any) -> NDArray:
-    """The distinct grades, from the lowest to the highest."""
-    from riskmin.estimators.ordinal import encode_grades
-
-    return encode_grades(y, model.order)[0]
-
-
 def ordinal_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     """Errors of the predicted grades, and the rank correlation of the scores with the grades.
 
@@ -45,7 +38,7 @@ def ordinal_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     """
     from scipy.stats import kendalltau
 
-    from riskmin.estimators.ordinal import grade_indices
+    from riskmin.estimators._common.labels import codes_among
 
     X, y, c = rows.X, rows.y, rows.weight
     if y.dtype.kind in "US" and model.classes_.dtype.kind in "biuf":
@@ -54,10 +47,10 @@ def ordinal_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         )
     # grades unseen in training are inserted in sorted order, so that errors in grades are defined;
     # the loss is defined for the grades of the model only
-    known = model.classes_.tolist() if model.order is None else model.order
-    if model.order is None and known == sorted(known):
-        known = np.unique([*known, *y.tolist()]).tolist()
-    y_true, y_pred = grade_indices(y, known), grade_indices(model.predict(X), known)
+    known = model.classes_ if model.order is None else np.array(model.order)
+    if model.order is None and known.tolist() == sorted(known.tolist()):
+        known = np.unique([*known.tolist(), *y.tolist()])
+    y_true, y_pred = (codes_among(grades, known, noun="grade") for grades in (y, model.predict(X)))
     metrics = {
         "mean absolute error, in grades": np.average(np.abs(y_pred - y_true), weights=c),
         "accuracy": np.average(y_pred == y_true, weights=c),
@@ -69,7 +62,7 @@ def ordinal_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
             tau = kendalltau(z, y_true).statistic
             metrics["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # NaN if all scores are equal
         if set(np.unique(y).tolist()) <= set(model.classes_.tolist()):
-            metrics["mean loss"] = mean_loss(model, z, grade_indices(y, model.classes_.tolist()), weight=c)
+            metrics["mean loss"] = mean_loss(model, X, y, weight=c)
     return {name: float(value) for name, value in metrics.items()}
 
 
@@ -105,8 +98,7 @@ def ranking_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
     X, c = rows.X, rows.weight
     qid: Any = rows.qid
     require_queries(model, qid)
-    grades: NDArray = model._targets(rows.y, len(rows.y), None)[0]
-    z = raw_scores(model, X)
+    grades: NDArray = model._labels.encode(model, rows.y, model._fitted_loss(), None)[0]
     _, sizes = np.unique(qid, return_counts=True)
     metrics: dict[str, Any] = {"queries": len(sizes)}
     for measure in (
@@ -118,5 +110,5 @@ def ranking_metrics(model: Any, rows: PreparedRows) -> dict[str, Any]:
         if measure is not None and grades.min() >= 0 and grades.max() > 0:
             metrics[measure.name] = score(measure, model, X, grades, c, qid=qid)
     with contextlib.suppress(ValueError):  # raised if the loss is defined for none of these queries
-        metrics["mean loss"] = mean_loss(model, z, grades, qid, c)
+        metrics["mean loss"] = mean_loss(model, X, grades, qid, c)
     return metrics

@@ -85,12 +85,6 @@ def check_tag_labels(model: Any, y: Any, qid: Any) -> None:
         )
 
 
-def distinct_tags(model: Any, y: Any) -> NDArray:
-    """The distinct labels, sorted."""
-    distinct: NDArray = np.unique([label for labels in y for label in labels])
-    return distinct
-
-
 def predicted_tags(model: Any, X: Any) -> list[str]:
     """The predicted labels, one per token."""
     return [str(label) for labels in model.predict(X) for label in labels]

@@ -9,20 +9,38 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
+from riskmin.arrays.namespace import as_array_like, is_foreign
 from riskmin.core import NDArray
 from riskmin.estimators._common.advice import ConvergenceHints
 from riskmin.estimators._common.arguments import with_checked_parameters, with_named_columns
-from riskmin.estimators._common.fit import check_number, decision_scores, fitted_regularizer, resolve_loss
-from riskmin.estimators._common.input import EncodedLabels
-from riskmin.estimators._common.offset import at_offset
+from riskmin.estimators._common.decision import Decision
+from riskmin.estimators._common.fit import check_number, fitted_regularizer, normalize_weights, resolve_loss
+from riskmin.estimators._common.input import (
+    EncodedLabels,
+    affine_scores,
+    linear_scores,
+    select_rows,
+    validate_rows,
+)
+from riskmin.estimators._common.labels import Labels
+from riskmin.estimators._common.offset import at_offset, row_offset
+from riskmin.estimators._common.outputs import fit_outputs
 from riskmin.estimators.gpu_rows import beside, dense_weights, is_gpu_rows, on_host
-from riskmin.estimators.persistence.records import read_count, read_finite
-from riskmin.estimators.scikit_learn import BaseEstimator, CallbackSupportMixin, FitTasks, with_fit_tasks
+from riskmin.estimators.persistence.records import check_length, read_numbers
+from riskmin.estimators.scikit_learn import (
+    BaseEstimator,
+    CallbackSupportMixin,
+    FitTasks,
+    check_is_fitted,
+    with_fit_tasks,
+)
+from riskmin.problem.linear_risk import check_labels
 from riskmin.regularizers import unpenalized_tail
 from riskmin.report.page import certificate_html
 
@@ -178,6 +196,10 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     """Whether `save_model` takes it."""
     repeats_settings: ClassVar[bool] = True
     """Whether settings of a regularizer with one number per feature apply to each output."""
+    _label_kind: ClassVar[type[Labels]] = Labels
+    """What it learns about labels."""
+    _decision: ClassVar[Decision] = Decision()
+    """How scores become predictions."""
     intercepts_in_w: ClassVar[bool] = False
     """Whether the intercepts of a multi-output loss are the last entries of w."""
 
@@ -209,9 +231,67 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     target_name_ = None
     """The column of the labels in the table of numbers to which the command fitted the model, if known."""
 
+    _labels = Labels()
     _hints = ConvergenceHints()
     _fit_tasks = FitTasks()
 
+    # ------------------------------------------------------------ the record of a fitted model
+    def _encode(self, y: Any, weight: NDArray | None, order: list[Any] | None = None) -> EncodedLabels:
+        """Return the labels of training rows as the loss takes them, and what was learned about them."""
+        known = self._label_kind.learn(self, y, weight, order)
+        loss = known.loss(self)
+        labels, weight = known.encode(self, y, loss, weight)
+        return EncodedLabels(labels, weight, known, loss)
+
+    def _set_fitted(self, w: NDArray, b: Any, X: Any, rows: EncodedLabels) -> None:
+        """Make w and the best intercepts the fitted point, with the best cutoffs for these rows."""
+        self._set_record(w, b, lambda: on_host(linear_scores(X, w)) + b, rows)
+
+    def _set_record(self, w: NDArray, b: Any, scores: Callable[[], NDArray], rows: EncodedLabels) -> None:
+        """Set the fitted attributes from weights, intercepts and the scores of labeled rows."""
+        self._labels = rows.known
+
+        def at() -> RiskArguments:
+            z, y, c = scores(), on_host(rows.labels), on_host(rows.weight)
+            c = np.full(len(z), 1 / len(z)) if c is None else c
+            y, used = np.zeros(len(z)) if y is None else y, slice(None) if c.all() else c > 0
+            return RiskArguments(z[used], y[used], c[used])
+
+        self._set_weights(w, np.atleast_1d(b), self._decision.best_cuts(self, at))
+
+    def _fitted_loss(self) -> Any:
+        """Return the loss that a fitted model minimized."""
+        return self._labels.loss(self)
+
+    def _n_unpenalized(self) -> int:
+        """Return how many entries at the end of a fitted w are unpenalized intercepts."""
+        return 0
+
+    def _intercepts(self) -> NDArray:
+        """Return the fitted intercepts before a threshold is subtracted, without those that w holds."""
+        b = np.ravel(on_host(vars(self).get("intercept_", 0.0))) + vars(self).get("threshold_", 0.0)
+        return np.asarray(b, dtype=np.float64)
+
+    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
+        """Return what the loss of the fitted model takes at its weights: scores, labels and row weights.
+
+        `weight` holds the given weights, which sum to one; `more` are the other arguments of `fit`.
+        """
+        loss = self._fitted_loss()
+        z = at_offset(self._scores(X), more.get("offset"))
+        labels: Any
+        labels, c = self._labels.encode(self, y, loss, weight)
+        if self._labels.values is None:  # numbers, which a loss may refuse; classes are encoded for it
+            qid = more.get("qid") if loss.task == "ranking" else None
+            labels = check_labels(labels, len(z), loss, qid, z if is_foreign(z) else None)
+        c = np.full(len(z), 1 / len(z)) if c is None else c / c.sum()
+        return RiskArguments(z, *(as_array_like(a, z) for a in (labels, c)))
+
+    def _penalty(self) -> Any:
+        """Return Omega as a function of all of w, intercepts included."""
+        return unpenalized_tail(fitted_regularizer(self), self._n_unpenalized())
+
+    # ------------------------------------------------------------ what an estimator defines
     def _check_parameters(self) -> None:
         """Raise unless the numeric parameters are valid."""
         if self.can_be_unpenalized:
@@ -225,78 +305,32 @@ class CertifiedEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         if self.max_seconds is not None:
             check_number(self, "max_seconds", "None or a number > 0", lambda v: v > 0)
 
-    def _encode_labels(self, y: Any, weight: NDArray | None, loss: Any) -> EncodedLabels:
-        """Return the labels of training rows for the loss that the parameters denote."""
-        return EncodedLabels(y, weight, None, loss)
-
-    # ------------------------------------------------------------ the problem of a fitted model
-    def _fitted_loss(self) -> Any:
-        """Return the loss that a fitted model minimized."""
-        return resolve_loss(self)
-
-    def _n_unpenalized(self) -> int:
-        """Return how many entries at the end of a fitted w are unpenalized intercepts."""
-        return 0
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        """Set the fitted attributes that follow from w, the intercepts, `_labels` and the cutoffs."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _set_weights(w, b, cuts)")
 
     def _scores(self, X: Any) -> NDArray:
-        """Return the decision scores of rows given by the user."""
-        return decision_scores(self, X)
+        """Return the scores of given rows as the loss takes them, before a threshold is subtracted."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _scores(X)")
 
-    def _loss_scores(self, X: Any) -> NDArray:
-        """Return the scores that the loss takes: all outputs, without the decision threshold."""
-        z = self._scores(X)
-        return z.reshape(len(z), -1) if self._fitted_loss().multi_output else z
+    def _at_rows(self, X: Any) -> tuple[CertifiedEstimator, str]:
+        """Return the model with what follows from its training rows recomputed, and what contradicts them."""
+        return self, ""
 
-    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        """Return what the loss of the fitted model takes at its weights: scores, labels and row weights.
-
-        `weight` holds the given weights, which sum to one; `more` are the other arguments of `fit`.
-        """
-        z = at_offset(self._loss_scores(X), more.get("offset"))
-        labels, c = self._targets(y, len(z), weight)
-        return RiskArguments(z, labels, np.full(len(z), 1 / len(z)) if c is None else c / c.sum())
-
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        """Return labels as the loss of a fitted model takes them, and the row weights of the risk."""
-        return np.zeros(n_rows), weight
-
-    def _risk_intercept(self) -> float:
-        """Return the intercept of a single-output risk, before a threshold is subtracted."""
-        return float(np.ravel(on_host(self.intercept_))[0])
-
-    def _thresholds(self, at: RiskArguments) -> tuple[NDArray, NDArray]:
-        """Return the thresholds of the decisions, and those that follow from the scores."""
-        return np.zeros(1), np.zeros(1)
-
-    def _penalty(self) -> Any:
-        """Return Omega as a function of all of w, intercepts included."""
-        return unpenalized_tail(fitted_regularizer(self), self._n_unpenalized())
-
-    def _recomputed(self, X: Any) -> CertifiedEstimator:
-        """Return the fitted model with everything recomputed that follows from the rows and coefficients."""
-        return self
-
-    def _rows_error(self, X: Any) -> str | None:
-        """Describe the error if rows that the model holds are not among X; None if there is none."""
-        return None
-
-    # ------------------------------------------------------------ model files
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        """Return what predictions need in addition to the parameters: arrays, and JSON-compatible data.
+        """Return what a model file holds in addition to the parameters: arrays, and JSON-compatible data.
 
-        The array "coef" is w, and is read first: its length must be `_n_weights`.
+        The array "coef" is w.
         """
-        return {"coef": np.asarray(self.result_.w)}, {}
-
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        """Return the length of w by the data of `_state`, "n_features" among them, and the rows fitted."""
-        return read_count(fitted, "n_features")
+        return {"coef": np.asarray(self.result_.w)}, {
+            "labels": self._labels.to_json(),
+            "intercept": self._intercepts().tolist(),
+            "cuts": self._decision.cuts(self).tolist(),
+        }
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         """Set the fitted attributes from what `_state` returned; raise ValueError if it is not sound."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot be read: define _restore(w, fitted, arrays), the inverse of _state"
-        )
+        raise NotImplementedError(f"{type(self).__name__} does not define _restore(w, fitted, arrays)")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -381,15 +415,62 @@ class RowEstimator(LinearEstimator):
     standardize: bool = False
     device: str | None = None  # type: ignore[misc]
 
-    def _keep_beside(self, X: Any) -> None:
-        """Move the weights to the device of rows that are given on a GPU."""
+    def _fit_rows(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        offset: Any = None,
+        queries: NDArray | None = None,
+        order: list[Any] | None = None,
+    ) -> None:
+        """Learn the labels of validated rows, minimize J, and set the fitted attributes.
+
+        `order` are grades that y declares, from the lowest to the highest.
+        """
+        n_rows = X.shape[0]
+        weight = normalize_weights(sample_weight, n_rows, y)
+        # some non-decomposable losses count rows
+        selects = self._label_kind.selects_rows or (queries is None and not resolve_loss(self).separable)
+        if weight is not None and selects and not weight.all():
+            used = weight > 0
+            X, y, weight = select_rows(X, used), y[used], weight[used]
+        rows = self._encode(y, weight, order)._replace(offset=row_offset(offset, X.shape[0]))
+        w, b, placed = fit_outputs(self, X, rows, weight, queries)
+        self._set_fitted(w, b, placed, rows)
+        self.n_samples_fit_ = n_rows
         for name in ("coef_", "intercept_") if is_gpu_rows(X) else ():
-            setattr(self, name, beside(vars(self)[name], X))
+            if name in vars(self):
+                setattr(self, name, beside(vars(self)[name], X))
+
+    def _n_unpenalized(self) -> int:
+        return len(self.result_.w) - int(self.n_features_in_) * self._labels.columns(self._fitted_loss())
+
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        self.coef_, self.intercept_ = w, b[0]
+
+    def _scores(self, X: Any) -> NDArray:
+        check_is_fitted(self)
+        rows, w = validate_rows(self, X, reset=False), np.ravel(dense_weights(self))
+        return affine_scores(rows, w, float(self._intercepts()[0]))
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        intercept = float(np.ravel(on_host(self.intercept_))[0])
-        return {"coef": np.ravel(dense_weights(self)).astype(np.float64)}, {"intercept": intercept}
+        (arrays, fitted), loss = super()._state(), self._fitted_loss()
+        if self._labels.columns(loss) == 1:  # the weights by which it predicts
+            arrays["coef"] = np.ravel(dense_weights(self)).astype(np.float64)
+        if self.intercepts_in_w and loss.multi_output:
+            fitted["intercept"] = []
+        return arrays, fitted
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        self.coef_ = w
-        self.intercept_: Any = np.float64(read_finite(fitted, "intercept"))
+        self._labels = self._label_kind.read(fitted["labels"])
+        loss = self._fitted_loss()
+        n_intercepts = self._labels.columns(loss)
+        size = self.n_features_in_ * n_intercepts
+        if self.intercepts_in_w and loss.multi_output:
+            n_intercepts, k = 0, len(self._labels.values)
+            size += k if w.shape == (size + k,) else 0
+        check_length(w, size)
+        b = np.array(read_numbers(fitted, "intercept", n_intercepts))
+        self._set_weights(w, b, self._decision.read(self._labels, fitted))

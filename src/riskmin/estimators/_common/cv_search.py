@@ -21,7 +21,6 @@ from riskmin.estimators._common.fit import build_objective, build_risk, resolve_
 from riskmin.estimators._common.fold_moments import FoldMoments
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.offset import at_row_offset
-from riskmin.estimators._common.outputs import joint_loss
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
 from riskmin.estimators.removal import model_of_scores
 from riskmin.estimators.scikit_learn import FitTasks
@@ -55,7 +54,7 @@ class LabeledRows(NamedTuple):
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
         # a joint loss fits all outputs in one problem
-        if self.y.ndim == 1 or joint_loss(template, self.y, resolve_loss(template)) is not None:
+        if self.y.ndim == 1 or template._encode(self.y, self.weight).loss.multi_output:
             return [self]
         return [self._replace(y=y) for y in self.y.T]
 
@@ -201,8 +200,7 @@ class _FoldProblem(NamedTuple):
 def fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
-    encoded = template._encode_labels(rows.y, rows.weight, resolve_loss(template))
-    encoded = encoded._replace(offset=rows.offset)
+    encoded = template._encode(rows.y, rows.weight)._replace(offset=rows.offset)
     risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=rows.qid)
     scaling = column_scaling(template, risk, encoded.weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
@@ -244,7 +242,7 @@ def _score_alphas(
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and takes_weights(scorer):
         extra["sample_weight"] = test.weight
-    rows = problems[0].rows
+    rows = template._encode(train.y, train.weight)
     scores, params = [], template.get_params(deep=False)
     for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
         # set the fitted attributes of a new model as `fit` does, without another run
@@ -253,11 +251,10 @@ def _score_alphas(
         fits = [
             problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
         ]
-        if np.ndim(rows.labels) == train.y.ndim:
-            model._set_fitted(*fits[0], train.X, rows)
-        else:  # one fit per output
+        w, b = fits[0]
+        if np.ndim(problems[0].rows.labels) < train.y.ndim:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
-            model._set_fitted(w, b, train.X, rows._replace(labels=train.y))
+        model._set_fitted(w, b, train.X, rows)
         # the scorer sees a fitted estimator, as in scikit-learn; its rows are checked already
         with config_context(assume_finite=True):
             scores.append(float(scorer(at_row_offset(model, test.offset), test.X, test.y, **extra)))

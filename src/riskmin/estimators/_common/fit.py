@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.devices.streamed import StreamedRows
+from riskmin.arrays.namespace import as_array_like
 from riskmin.arrays.partitioned import is_partitioned
 from riskmin.core import Iterate, NDArray, Result
 from riskmin.core.messages import is_number
@@ -59,11 +60,8 @@ from riskmin.solvers.transformed.unpenalized import UnpenalizedNewton
 
 
 # ---------------------------------------------------------------- parameters
-def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
-    """Return the loss that the parameter `loss` denotes; raise if it belongs to another estimator.
-
-    With `n_classes`, return the form of the loss for that number of classes.
-    """
+def resolve_loss(model: Any) -> Any:
+    """Return the loss that the parameter `loss` denotes; raise if it belongs to another estimator."""
     loss = loss_by_name(model, model.loss)
     kind = loss.task or model.task  # a user-defined loss need not declare a task
     if kind not in (model.task, *model.extra_loss_tasks):
@@ -77,7 +75,7 @@ def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
         raise ValueError(
             f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
         )
-    return loss if n_classes is None else loss_for_classes(loss, n_classes)
+    return loss
 
 
 def loss_by_name(model: Any, given: Any) -> Any:
@@ -154,7 +152,8 @@ def normalize_weights(sample_weight: Any, n_rows: int, y: Any = None) -> Any:
     like = None if y is None else float64_like(y)
     if like is None or not is_on_gpu_array(sample_weight):
         sample_weight = compute_if_dask(sample_weight)
-    return check_weights(sample_weight, n_rows, like)
+    weights = check_weights(sample_weight, n_rows, like)
+    return weights if like is None else as_array_like(weights, like)
 
 
 # ---------------------------------------------------------------- fit
@@ -192,7 +191,7 @@ def fit_linear(
         resolve_solver(model, objective),
         start,
         n_rows=X.shape[0],
-        weighted=rows.weight is not None,
+        weighted=row_weight is not None,  # class weights are a function of y and do not count
         scaling=scaling,
         fitted=fitted,
         single=_is_single(X),
@@ -342,7 +341,7 @@ def move_to_point(model: Any, objective: Objective, w: NDArray, X: Any, rows: En
 
 def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: Any = None) -> Risk:
     """Return the risk that the model's parameters denote for labeled rows."""
-    labels, weight, classes, loss, offset = rows
+    labels, weight, known, loss, offset = rows
     X = moved(X, model.device)
     return linear_risk(
         X,
@@ -353,7 +352,7 @@ def build_risk(model: Any, X: Any, rows: EncodedLabels, *, executor: Any, qid: A
         fit_intercept=bool(model.fit_intercept) and supports_intercept(loss),
         # blocks that are copied to a device in turn have two buffers, for one thread
         executor=Serial() if isinstance(X, StreamedRows) else executor,
-        n_outputs=len(classes) if classes is not None and loss.multi_output else None,
+        n_outputs=len(known.values) if known.values is not None and loss.multi_output else None,
         offset=offset,
     )
 

@@ -50,8 +50,8 @@ class EncodedLabels(NamedTuple):
     labels: Any
     weight: NDArray | None
     """The row weights times class weights; None for equal weights."""
-    classes: Any
-    """An array of the classes, or None."""
+    known: Any
+    """What was learned about labels: `Labels`."""
     loss: Any
     """The loss in the form for these labels, such as the multiclass form of a binary loss."""
     offset: NDArray | None = None
@@ -89,7 +89,7 @@ def validate_rows(model: Any, X: Any, y: Any = NO_LABELS, *, reset: bool = True,
         if y is NO_LABELS:
             return rows
         labels = y
-        if not stays_on_gpu(y, checks.get("multi_output", False)):
+        if not (model._label_kind.on_device and stays_on_gpu(y, checks.get("multi_output", False))):
             labels = validate_data(model, NO_LABELS, check_readable(on_host(y), "y"), **checks)
         if len(labels) != X.shape[0]:
             raise ValueError(

@@ -39,7 +39,6 @@ def at_row_offset(model: Any, offset: NDArray | None) -> Any:
             method = getattr(model, name)
             setattr(view, name, update_wrapper(partial(method, offset=offset), method))
     view._scores = lambda X: at_offset(model._scores(X), offset)
-    view._loss_scores = lambda X: at_offset(model._loss_scores(X), offset)
     return view
 
 

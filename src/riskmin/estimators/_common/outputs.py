@@ -20,7 +20,6 @@ from riskmin.estimators._common.fit import (
     fit_linear,
     fitted_regularizer,
     in_precision_of,
-    resolve_regularizer,
     store_certificate,
 )
 from riskmin.estimators._common.input import EncodedLabels
@@ -30,16 +29,6 @@ from riskmin.regularizers.base import Regularizer
 
 _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
 """The combined status of several runs is the first of these that any of them has."""
-
-
-def joint_loss(model: Any, y: NDArray, loss: Any) -> Any:
-    """Return the joint loss of all outputs; None if they are separate problems, or there is only one.
-
-    Outputs with strengths of their own are separate problems.
-    """
-    if np.ndim(y) != 2 or np.ndim(model.alpha):
-        return None
-    return loss_for_outputs(loss, resolve_regularizer(model))
 
 
 def loss_for_outputs(loss: Any, reg: Any) -> Any:
@@ -73,8 +62,10 @@ def unpack_weights(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, ND
     return W.reshape(-1, k).T, b
 
 
-def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
-    """Minimize J for labels of one output, or with one column per output; return w and b."""
+def fit_outputs(
+    model: Any, X: Any, rows: EncodedLabels, row_weight: NDArray | None, queries: NDArray | None = None
+) -> tuple[NDArray, Any, Any]:
+    """Minimize J for labels of one output, or with one column per output; return what `fit_linear` does."""
     if np.shape(model.alpha) not in ((), np.shape(rows.labels)[1:]):
         raise ValueError(
             f"alpha has the shape {np.shape(model.alpha)}, but y has the shape {np.shape(rows.labels)}: "
@@ -82,10 +73,9 @@ def fit_outputs(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, Any]:
         )
     if rows.loss.multi_output and np.ndim(model.alpha):
         raise ValueError(f"{rows.loss!r} fits all targets as one problem: give one number as alpha")
-    if np.ndim(rows.labels) == 1 or rows.loss.multi_output:
-        w, b, _ = fit_linear(model, X, rows, rows.weight)
-        return w, b
-    return _fit_separately(model, X, rows)
+    if np.ndim(rows.labels) < 2 or rows.loss.multi_output:
+        return fit_linear(model, X, rows, row_weight, queries)
+    return *_fit_separately(model, X, rows), X
 
 
 def _fit_separately(model: Any, X: Any, rows: EncodedLabels) -> tuple[NDArray, NDArray]:
@@ -139,6 +129,7 @@ def _single_output(model: Any, j: int, k: int) -> Any:
     """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
     # a shallow copy: fitted attributes of the output do not change the model
     single = copy.copy(model)
+    single._labels = model._label_kind()
     single.alpha = float(np.broadcast_to(model.alpha, k)[j])
     if model.warm_start and "coef_" in vars(model):
         if np.ndim(model.coef_) != 2 or model.coef_.shape[0] != k:

@@ -154,8 +154,8 @@ def _held_out(template: Any, train: LabeledRows, test: LabeledRows, scoring: str
         )
     weight = np.ones(len(test.y)) if test.weight is None else test.weight
     weight, y = weight / weight.sum(), np.asarray(test.y)
-    if rows.classes is not None:
-        y = np.where(y == rows.classes[1], 1.0, -1.0)
+    if rows.known.values is not None:
+        y = np.where(y == rows.known.values[1], 1.0, -1.0)
     y, best = y.astype(np.float64), 1.0 if scoring in ("accuracy", "r2") else 0.0
     if scoring == "r2":
         total = float(weight @ (y - weight @ y) ** 2)

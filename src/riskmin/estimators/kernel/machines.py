@@ -11,13 +11,14 @@ import numpy as np
 
 from riskmin.core import Cut, NDArray
 from riskmin.estimators._common.base import CertifiedEstimator, estimator
-from riskmin.estimators._common.classes import unique_classes
+from riskmin.estimators._common.decision import Threshold
 from riskmin.estimators._common.fit import (
     check_number,
     normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
+from riskmin.estimators._common.labels import Numbers
 from riskmin.estimators.kernel.names import (
     fit_kernel_machine,
     kernel_matrix_of_model,
@@ -25,17 +26,15 @@ from riskmin.estimators.kernel.names import (
     resolve_kernel,
     validate_kernel_rows,
 )
-from riskmin.estimators.kernel.one_vs_rest import OneVsRestMixin, fit_one_vs_rest
+from riskmin.estimators.kernel.one_vs_rest import OneVsRestClasses, OneVsRestMixin, fit_one_vs_rest
 from riskmin.estimators.persistence.records import (
-    classes_to_json,
-    read_binary,
-    read_classes,
-    read_count,
+    check_length,
     read_finite,
+    read_numbers,
     rows_from_arrays,
     rows_to_arrays,
 )
-from riskmin.estimators.regressor import has_log_link, numeric_targets
+from riskmin.estimators.regressor import has_log_link
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
 
@@ -95,65 +94,61 @@ class KernelMachine(CertifiedEstimator):
         super()._check_parameters()
         check_number(self, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
 
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        # w is the pair (K beta, beta), with one column per function; the others of the n rows do not matter
+        beta = coefficients(w).reshape(-1, len(b))
+        self.support_: NDArray = np.flatnonzero(beta.any(axis=1))
+        self.dual_coef_, self.intercept_ = np.ascontiguousarray(beta[self.support_].T), b
+
     def _scores(self, X: Any) -> NDArray:
         return kernel_scores(self, X)
 
     def _penalty(self) -> Any:
         return RkhsNorm()
 
-    def _recomputed(self, X: Any) -> KernelMachine:
+    def _at_rows(self, X: Any) -> tuple[CertifiedEstimator, str]:
         # the weights and the cut are pairs (K beta, beta): only the coefficients beta are kept
         result, n = self.result_, X.shape[0]
         if 2 * n != len(result.w):
-            return self  # the number of rows differs, which is reported with the claims
+            return self, ""  # the number of rows differs, which is reported with the claims
         # w = (K beta, beta) / sqrt(2), and the slope of the cut is (gamma, K gamma) / sqrt(2)
         K, beta, gamma = kernel_matrix_of_model(self, X), coefficients(result.w), SQRT2 * result.cut.a[:n]
         recomputed, cut = copy.copy(self), Cut(as_pair(gamma, K.product(gamma)), result.cut.b)
         recomputed.result_ = replace(result, w=as_pair(K.product(beta), beta), cut=cut)
-        return recomputed
-
-    def _rows_error(self, X: Any) -> str | None:
         # the scores by w, against those by the support vectors that `predict` uses
-        z = self._scores(X)
-        error = float(abs(z - SQRT2 * self.result_.w[: len(z)] - np.ravel(self.intercept_)[0]).max())
-        if error <= 1e-6 * (1 + float(abs(z).max())):
-            return None
-        return f"its support vectors are not rows of these data: they make scores that differ by {error:.2g}"
+        z = recomputed._scores(X)
+        error = float(abs(z - SQRT2 * recomputed.result_.w[:n] - self._intercepts()[0]).max())
+        differs = error > 1e-6 * (1 + float(abs(z).max()))
+        reason = (
+            f"its support vectors are not rows of these data: they make scores that differ by {error:.2g}"
+        )
+        return recomputed, reason if differs else ""
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        arrays, _ = super()._state()
+        arrays, fitted = super()._state()
         kernel = self.kernel_
         # gamma as a number; kernels of riskmin have an attribute, `partial` of scikit-learn's a keyword
         gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
-        fitted = {"intercept": float(np.ravel(self.intercept_)[0])}
         if kernel != "precomputed":
             arrays |= rows_to_arrays(self.support_vectors_)
         return arrays, fitted | {"gamma": None if gamma is None else float(gamma)}
 
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        # the pair (K beta, beta), with one column per class if there are more than two
-        return 2 * n_rows * _n_functions(fitted)
-
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        p, beta = int(fitted["n_features"]), coefficients(w).reshape(-1, _n_functions(fitted))
+        p, n, self._labels = self.n_features_in_, self.n_samples_fit_, self._label_kind.read(fitted["labels"])
+        k = self._labels.columns(self._fitted_loss())
+        check_length(w, 2 * n * k)
         resolved = copy.copy(self)  # `gamma` of the model itself may be a string such as "scale"
         if fitted["gamma"] is not None:
             resolved.gamma = read_finite(fitted, "gamma")
         self.kernel_ = resolve_kernel(resolved, np.empty((0, p)))
-        self.support_ = np.flatnonzero(beta.any(axis=1))
+        b = np.array(read_numbers(fitted, "intercept", k))
+        self._set_weights(w, b, self._decision.read(self._labels, fitted))
         if self.kernel_ != "precomputed":
             self.support_vectors_ = rows_from_arrays(arrays, (len(self.support_), p))
-        elif p == len(beta):
+        elif p == n:
             self.support_vectors_ = np.empty((0, 0))
         else:
-            raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
-        self.dual_coef_ = beta[self.support_].T[0] if beta.shape[1] == 1 else beta[self.support_].T
-        self.intercept_: Any = np.float64(read_finite(fitted, "intercept"))
-
-
-def _n_functions(fitted: dict[str, Any]) -> int:
-    """Return how many functions a model file holds: one, or one per class."""
-    return read_count(fitted, "outputs") if "outputs" in fitted else 1
+            raise ValueError(f"it has {n} coefficients for the {p} rows of a precomputed kernel")
 
 
 @estimator
@@ -218,6 +213,7 @@ class KernelClassifier(OneVsRestMixin, KernelMachine):
     """
 
     task = "classification"
+    _label_kind, _decision = OneVsRestClasses, Threshold()
 
     loss: Any = field(default="hinge", kw_only=False)
     class_weight: Any = None
@@ -248,44 +244,26 @@ class KernelClassifier(OneVsRestMixin, KernelMachine):
             X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
             y, weight = y[rows], weight[rows]
         kernel = resolve_kernel(self, X, weight)
-        if loss.separable and len(unique_classes(y, weight)) > 2:
-            fit_one_vs_rest(self, kernel, X, y, weight, loss)
-            warn_unless_converged(self)
-            return self
-        labeled = self._encode_labels(y, weight, loss)
-        if "estimators_" in vars(self):  # an earlier fit had more classes
-            del self.estimators_, self.result_
-        beta, b = fit_kernel_machine(self, kernel, X, labeled)
+        labeled = self._encode(y, weight)
+        if labeled.loss.multi_output:
+            fit_one_vs_rest(self, kernel, X, labeled)
+        else:
+            if "estimators_" in vars(self):  # an earlier fit had more classes
+                del self.estimators_, self.result_
+            fit_kernel_machine(self, kernel, X, labeled)
         # indices into X as given, before rows of weight zero were dropped
-        self.support_: NDArray = rows[self.support_]
-        self.classes_, self.dual_coef_ = labeled.classes, beta[None, :]
-        # w = (K beta, beta) / sqrt(2): sqrt(2) times its first half are the scores of the training rows
-        self.intercept_ = self._decision_intercept(lambda: SQRT2 * self.result_.w[: len(y)], b, labeled)
+        self.support_ = rows[self.support_]
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         warn_unless_converged(self)
         return self
 
-    def _loss_scores(self, X: Any) -> NDArray:
-        return self._scores(X) + self.threshold_  # intercept_ = b - threshold_
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        super()._set_weights(w, b, cuts)
+        self.classes_, self.threshold_ = self._labels.values, float(cuts[0])
+        self.intercept_ = b - self.threshold_
 
-    def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        arrays, fitted = super()._state()
-        fitted |= {"classes": classes_to_json(self.classes_), "threshold": self.threshold_}
-        if len(self.classes_) > 2:
-            fitted |= {"outputs": len(self.classes_), "intercepts": self.intercept_.tolist()}
-        return arrays, fitted
-
-    def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        super()._restore(w, fitted, arrays)
-        if (k := _n_functions(fitted)) > 1:
-            self.classes_, self.threshold_ = read_classes(fitted["classes"]), 0.0
-            self.intercept_ = np.array(fitted["intercepts"], dtype=np.float64)
-            sizes_agree = self.classes_.shape == self.intercept_.shape == (k,)
-            if not (sizes_agree and np.isfinite(self.intercept_).all()):
-                raise ValueError(f"its classes and intercepts are not {k} labels and {k} finite numbers")
-            return
-        self.classes_, self.threshold_ = read_binary(fitted)
-        self.dual_coef_, self.intercept_ = self.dual_coef_[None, :], np.array([self.intercept_])
+    def _scores(self, X: Any) -> NDArray:
+        return super()._scores(X) + self.threshold_  # intercept_ = b - threshold_
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores f(x) + b: above zero for ``classes_[1]``, or one column per class if k > 2."""
@@ -329,6 +307,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
     """
 
     task = "regression"
+    _label_kind = Numbers
 
     loss: Any = field(default="squared", kw_only=False)
 
@@ -354,17 +333,16 @@ class KernelRegressor(RegressorMixin, KernelMachine):  # type: ignore[misc] # sc
         KernelRegressor
             The fitted estimator itself.
         """
-        loss = resolve_loss(self)  # report an invalid loss before reading y
+        resolve_loss(self)  # report an invalid loss before reading y
         X, y = validate_kernel_rows(self, X, y, y_numeric=True)
         weight = normalize_weights(sample_weight, len(y))
-        rows = self._encode_labels(y, weight, loss)
-        kernel = resolve_kernel(self, X, weight)
-        self.dual_coef_, self.intercept_ = fit_kernel_machine(self, kernel, X, rows)
+        fit_kernel_machine(self, resolve_kernel(self, X, weight), X, self._encode(y, weight))
         warn_unless_converged(self)
         return self
 
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        return numeric_targets(self, y), weight
+    def _set_weights(self, w: NDArray, b: NDArray, cuts: NDArray) -> None:
+        super()._set_weights(w, b, cuts)
+        self.dual_coef_, self.intercept_ = self.dual_coef_[0], b[0]
 
     def predict(self, X: Any) -> NDArray:
         """Predict f(x) + b; its exponential for losses of logarithms of the mean."""

@@ -18,7 +18,7 @@ from riskmin.core.messages import is_number, unknown_name
 from riskmin.estimators._common.fit import fit_objective, supports_intercept
 from riskmin.estimators._common.input import NO_LABELS, EncodedLabels, check_readable, validate_local_rows
 from riskmin.problem.kernel.mercer import DotProduct, KernelMatrix, Polynomial, Rbf, sp, squared_norms
-from riskmin.problem.kernel.rkhs import as_pair, coefficients, kernel_risk
+from riskmin.problem.kernel.rkhs import SQRT2, as_pair, coefficients, kernel_risk
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
 
@@ -132,11 +132,11 @@ def kernel_matrix(model: Any, kernel: Any, X: Any) -> KernelMatrix:
 
 def fit_kernel_machine(
     model: Any, kernel: Any, X: Any, rows: EncodedLabels, K: KernelMatrix | None = None
-) -> tuple[NDArray, float]:
-    """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
+) -> None:
+    """Minimize J, and store the certificate and the fitted attributes."""
     model._check_parameters()
     K = kernel_matrix(model, kernel, X) if K is None else K
-    y, weight, _, loss = rows[:4]
+    y, weight, loss = rows.labels, rows.weight, rows.loss
     fit_intercept = model.fit_intercept and supports_intercept(loss)
     risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
     n, start = X.shape[0], None
@@ -153,12 +153,15 @@ def fit_kernel_machine(
     w, b = fit_objective(
         model, objective, get_solver(model.solver), start, n_rows=n, weighted=weight is not None
     )
-    beta = coefficients(w)
-    # rows whose coefficient is zero do not affect predictions
-    model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
+    set_machine(model, kernel, X, w, b, rows)
+
+
+def set_machine(model: Any, kernel: Any, X: Any, w: NDArray, b: Any, rows: EncodedLabels) -> None:
+    """Set the fitted attributes from w and the intercepts, with the support vectors among the rows of X."""
+    model.kernel_ = kernel
+    # w = (K beta, beta) / sqrt(2): sqrt(2) times its first half are the scores
+    model._set_record(w, b, lambda: SQRT2 * w[: X.shape[0]] + b, rows)
     model.support_vectors_ = np.empty((0, 0)) if kernel == "precomputed" else X[model.support_]
-    support_coef: NDArray = beta[model.support_]
-    return support_coef, b
 
 
 def kernel_matrix_of_model(model: Any, X: Any) -> KernelMatrix:

@@ -16,14 +16,14 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
-from riskmin.estimators._common.base import RiskArguments
-from riskmin.estimators._common.classes import BinaryMixin, apply_class_weight, unique_classes
+from riskmin.estimators._common.classes import BinaryMixin
 from riskmin.estimators._common.fit import resolve_loss
 from riskmin.estimators._common.input import EncodedLabels
+from riskmin.estimators._common.labels import Classes, refuse_many_classes
 from riskmin.estimators._common.outputs import in_turn, store_combined
-from riskmin.estimators.kernel.names import fit_kernel_machine, kernel_matrix
+from riskmin.estimators.kernel.names import fit_kernel_machine, kernel_matrix, set_machine
 from riskmin.losses import Loss, get_loss
-from riskmin.problem.kernel.rkhs import RkhsNorm, coefficients
+from riskmin.problem.kernel.rkhs import RkhsNorm
 from riskmin.report.page import certificate_html
 
 
@@ -52,6 +52,24 @@ class OneVsRestLoss(Loss):
         return sum(value for value, _ in each), np.stack([dz for _, dz in each], axis=1)
 
 
+class OneVsRestClasses(Classes):
+    """Classes that are separate problems, each against the rest, unless there are two."""
+
+    def loss(self, model: Any) -> Any:
+        loss = resolve_loss(model)
+        if len(self.values) == 2:
+            return loss
+        return OneVsRestLoss(loss) if loss.separable else refuse_many_classes(self.values)
+
+    def separate_problems(self, loss: Any) -> str:
+        return (
+            "its classes are separate problems: certify model.estimators_[j] of the fit, with the labels "
+            "y == model.classes_[j]"
+            if loss.multi_output
+            else ""
+        )
+
+
 class OneVsRestMixin(BinaryMixin):
     """A classifier whose classes are separate problems, each against the rest, unless there are two."""
 
@@ -60,24 +78,6 @@ class OneVsRestMixin(BinaryMixin):
         with contextlib.suppress(ValueError):  # before `fit`, the loss may be invalid
             tags.classifier_tags.multi_class = bool(get_loss(self.loss).separable)
         return tags
-
-    @property
-    def _n_classes(self) -> int:
-        """The number of classes of the last fit; 0 before it."""
-        return len(vars(self).get("classes_", ()))
-
-    def _fitted_loss(self) -> Any:
-        loss = resolve_loss(self)
-        return OneVsRestLoss(loss) if self._n_classes > 2 else loss
-
-    def _risk_arguments(self, X: Any, y: Any, weight: NDArray | None, **more: Any) -> RiskArguments:
-        if self._n_classes > 2:
-            raise ValueError(
-                "its classes are separate problems: certify model.estimators_[j] of the fit, with the labels "
-                "y == model.classes_[j]"
-            )
-        result: RiskArguments = super()._risk_arguments(X, y, weight, **more)
-        return result
 
     def _certificate_html(self) -> str:
         text: str = super()._certificate_html()  # the sum
@@ -95,27 +95,9 @@ class OneVsRestMixin(BinaryMixin):
         return p
 
 
-def fit_one_vs_rest(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None, loss: Any) -> None:
-    """Solve one problem per class, and store their sum, the support and the coefficients in the model."""
-    classes = unique_classes(y, weight)
-    # rows of weight zero may have labels outside `classes`: clip their code, which has no effect
-    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    weighted = weight is not None
-    if model.class_weight is not None:
-        weight = apply_class_weight(model.class_weight, classes, codes, weight)
-    singles = _fit_singles(model, kernel, X, EncodedLabels(codes, weight, classes, loss))
-    model.classes_, model.estimators_, model.threshold_ = classes, singles, 0.0
-    result = store_combined(model, singles, RkhsNorm(), n_rows=X.shape[0], weighted=weighted)
-    B = coefficients(result.w).reshape(-1, len(classes))
-    model.kernel_, model.support_ = kernel, np.flatnonzero(B.any(axis=1))
-    model.support_vectors_ = np.empty((0, 0)) if kernel == "precomputed" else X[model.support_]
-    model.dual_coef_ = np.ascontiguousarray(B[model.support_].T)
-    model.intercept_ = np.array([m.intercept_[0] for m in singles])
-
-
-def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[Any]:
-    """Fit one machine per class to the codes of the labels."""
-    classes: Any = rows.classes
+def fit_one_vs_rest(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> None:
+    """Solve one problem per class for the codes of the labels, and store their sum."""
+    classes: Any = rows.known.values
     model._check_parameters()
     K, before = kernel_matrix(model, kernel, X), vars(model).get("estimators_", [])
     parameters = model.get_params(deep=False) | {"class_weight": None}
@@ -124,9 +106,12 @@ def _fit_singles(model: Any, kernel: Any, X: Any, rows: EncodedLabels) -> list[A
         if model.warm_start and len(before) == len(classes):
             single.result_ = before[j].result_
         labels = np.where(rows.labels == j, 1.0, -1.0)
-        beta, b = fit_kernel_machine(single, kernel, X, rows._replace(labels=labels), K)
+        known = OneVsRestClasses(np.array([False, True]))
         single.n_features_in_ = model.n_features_in_
-        single.classes_, single.dual_coef_ = np.array([False, True]), beta[None, :]
-        single.intercept_, single.threshold_ = np.array([b]), 0.0
+        fit_kernel_machine(
+            single, kernel, X, rows._replace(labels=labels, known=known, loss=rows.loss.loss), K
+        )
         del single._fit_tasks
-    return singles
+    model.estimators_ = singles
+    result = store_combined(model, singles, RkhsNorm(), n_rows=X.shape[0], weighted=rows.weight is not None)
+    set_machine(model, kernel, X, np.asarray(result.w), np.array([m.intercept_[0] for m in singles]), rows)

@@ -239,8 +239,7 @@ def _read_model(
     model: Any = kind(**params_from_dict(kind, meta["params"], trust))
     check_loaded_model(model)
     p, n_rows = read_count(fitted, "n_features"), read_count(claim, "n_rows")
-    size = model._n_weights(fitted, n_rows)
-    w, a = (read_vector(arrays, name, size) for name in ("coef", "cut"))
+    w, a = read_vector(arrays, "coef"), read_vector(arrays, "cut")
     if unknown := sorted(set(claim) - set(CLAIM_KEYS)):
         raise ValueError(f"it claims {unknown[0]}, which models do not")
     store_certificate(
@@ -252,8 +251,9 @@ def _read_model(
     if model.can_standardize:
         model.scale_ = _read_scale(arrays, p)
     resolve_loss(model)  # raises if the loss is not for this task
-    model._restore(w, fitted, arrays)
     model.n_features_in_ = p
+    model._restore(w, fitted, arrays)  # raises unless the length of w is that of the model
+    read_vector(arrays, "cut", len(w))
     if "feature_names" in fitted:
         model.feature_names_in_ = read_feature_names(fitted["feature_names"], p)
     if "preparation" in fitted:

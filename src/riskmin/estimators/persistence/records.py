@@ -94,11 +94,26 @@ def read_finite(record: dict[str, Any], name: str) -> float:
     return float(value)
 
 
-def read_vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
-    """Return an array that must hold p finite numbers of type float64."""
+def read_numbers(record: dict[str, Any], name: str, n: int) -> list[float]:
+    """Return an entry that must be a list of n finite numbers."""
+    values = record[name]
+    if json_kind(values) != "a list" or len(values) != n:
+        raise ValueError(f"{name} is {values!r}, not a list of {n} numbers")
+    return [read_finite({name: value}, name) for value in values]
+
+
+def check_length(w: NDArray, n: int) -> None:
+    """Raise unless w has n entries."""
+    if w.shape != (n,):
+        raise ValueError(f"coef is {w.dtype}{w.shape}, not float64({n},)")
+
+
+def read_vector(arrays: dict[str, NDArray], name: str, p: int | None = None) -> NDArray:
+    """Return an array that must hold p finite numbers of type float64; None for any number of them."""
     array = arrays[name]
-    if array.shape != (p,) or array.dtype != np.float64:
-        raise ValueError(f"{name} is {array.dtype}{array.shape}, not float64({p},)")
+    shape = array.shape if p is None and array.ndim == 1 else (p,)
+    if array.shape != shape or array.dtype != np.float64:
+        raise ValueError(f"{name} is {array.dtype}{array.shape}, not float64{shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds NaN or infinity")
     return array
@@ -118,14 +133,6 @@ def read_classes(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
         raise ValueError("its classes are not all finite")
     if in_order and not np.array_equal(np.unique(classes), classes):
         raise ValueError("its classes are not sorted")
-    return classes
-
-
-def read_n_classes(fitted: dict[str, Any], n_classes: int, *, in_order: bool = True) -> NDArray:
-    """Return the classes, which must be of this number."""
-    classes = read_classes(fitted["classes"], in_order=in_order)
-    if classes.shape != (n_classes,):
-        raise ValueError(f"it has {classes.size} classes, not {n_classes}")
     return classes
 
 
@@ -159,22 +166,6 @@ def json_name(node: Any) -> Any:
             "rename it, or pickle the model"
         )
     return name
-
-
-def read_binary(fitted: dict[str, Any]) -> tuple[NDArray, float]:
-    """Return the two classes and the threshold of a binary classifier."""
-    # the threshold is absent in older formats
-    return read_n_classes(fitted, 2), read_finite({"threshold": 0.0} | fitted, "threshold")
-
-
-def n_output_weights(fitted: dict[str, Any]) -> int:
-    """Return the length of w: one weight per output and feature, and one intercept per output if any."""
-    p = read_count(fitted, "n_features")
-    return (
-        read_count(fitted, "outputs") * (p + read_flag(fitted, "intercepts", False))
-        if "outputs" in fitted
-        else p
-    )
 
 
 def rows_to_arrays(rows: Any) -> dict[str, NDArray]:

@@ -376,7 +376,7 @@ def _coefficients(model: Any) -> tuple[list[str], NDArray]:
     """Return names and values of the coefficients; of several classes, less those of the first class."""
     coef, names = dense_weights(model), _feature_names(model)
     if not model._fitted_loss().multi_output:
-        b = [model._risk_intercept()] if model.fit_intercept else []
+        b = [float(model._intercepts()[0])] if model.fit_intercept else []
         return ["intercept"] * len(b) + names, np.concatenate([b, np.ravel(coef)])
     b = on_host(model.intercept_)
     # coef_ of two classes is the difference already

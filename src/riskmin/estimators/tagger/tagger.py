@@ -18,7 +18,8 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import compute_if_dask, executor_for
-from riskmin.estimators.persistence.records import classes_to_json, read_classes, read_count
+from riskmin.estimators._common.labels import Classes
+from riskmin.estimators.persistence.records import check_length
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.decode import best_labels, emissions, label_marginals
@@ -39,6 +40,13 @@ from riskmin.losses.chain import ChainCrf, ChainMaxMargin
 from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
+
+
+class Tags(Classes):
+    """The labels of tokens, whose losses are of any number of labels."""
+
+    def loss(self, model: Any) -> Any:
+        return resolve_loss(model)
 
 
 @estimator
@@ -193,15 +201,15 @@ class ChainTagger(LinearEstimator):
         start = None if last is None else warm_start_weights(last, features, classes, p, objective)
         solver, n = get_solver(self.solver), len(tokens.lengths)
         w, _ = fit_objective(self, objective, solver, start, n_rows=n, weighted=weight is not None)
-        self._set_fitted(cast(ChainMap, risk.linear_map).split(w), classes, features, p)
+        self._set_features(cast(ChainMap, risk.linear_map).split(w), Tags(classes), features, p)
         warn_unless_converged(self)
         return self
 
-    def _set_fitted(
-        self, weights: tuple[Any, NDArray], classes: NDArray, features: dict[str, int] | None, p: int
+    def _set_features(
+        self, weights: tuple[Any, NDArray], known: Classes, features: dict[str, int] | None, p: int
     ) -> None:
         """Set the fitted attributes, given the emission weights and the rows of T, start and end."""
-        self.classes_, self.features_, self.n_features_in_ = classes, features, p
+        self._labels, self.classes_, self.features_, self.n_features_in_ = known, known.values, features, p
         self.coef_, tail = weights
         self.transitions_, self.start_, self.end_ = tail[:-2], tail[-2], tail[-1]
 
@@ -221,29 +229,20 @@ class ChainTagger(LinearEstimator):
         return RiskArguments(z, labels, np.repeat(c, lengths))
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        arrays, _ = super()._state()
-        pairs, fitted = pairs_to_arrays(self.coef_)
-        fitted["labels"] = classes_to_json(self.classes_)
-        return arrays | names_to_arrays(self.features_) | pairs, fitted
-
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        # emission weights, and k transition, one start and one end weight for each of k labels
-        k = len(fitted["labels"]["values"])
-        has_pairs = "n_pairs" in fitted
-        emissions = read_count(fitted, "n_pairs") if has_pairs else read_count(fitted, "n_features") * k
-        return emissions + (k + 2) * k
+        arrays, fitted = super()._state()
+        pairs, numbers = pairs_to_arrays(self.coef_)
+        return arrays | names_to_arrays(self.features_) | pairs, fitted | numbers
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        p, classes = int(fitted["n_features"]), read_classes(fitted["labels"])
-        if len(classes) < 2:
-            raise ValueError("its labels are not two or more, each named once")
-        names = names_from_arrays(arrays, p)
+        p, known = self.n_features_in_, Tags.read(fitted["labels"])
+        names, k = names_from_arrays(arrays, p), len(known.values)
         if names is None and self.template is not None:
             raise ValueError("the names of its features are missing, which its template makes")
-        linear_map = map_from_arrays(arrays, fitted, len(classes), p)
+        linear_map = map_from_arrays(arrays, fitted, k, p)
         if isinstance(linear_map, PairChainMap) == self.possible_states:
             raise ValueError("its pairs of feature and label contradict its parameter possible_states")
-        self._set_fitted(linear_map.split(w), classes, names, p)
+        check_length(w, linear_map.dim(p))
+        self._set_features(linear_map.split(w), known, names, p)
 
     # ------------------------------------------------------------ tables of weights
     @property
