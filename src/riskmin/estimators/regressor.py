@@ -77,6 +77,7 @@ class LinearRegressor(
 
     The prediction is the score :math:`x^\top w + b`, except for "poisson", "gamma", "tweedie" and
     "negative_binomial", whose scores are logarithms of the mean: they predict :math:`e^{x^\top w + b}`.
+    Labels of "cox" are times of events, and minus the times of rows without one.
 
     For y of shape (n, k), each of the k outputs has weights and an intercept, and J is the sum over the
     outputs. With "squared" and "l2", and with ``MultivariateSquared(M)``, this is one problem; with other

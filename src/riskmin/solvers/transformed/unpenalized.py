@@ -25,6 +25,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.blas_threads import scipy_linalg
+from riskmin.losses.hessian import hessian_product
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.regularizers.unpenalized import NoPenalty
@@ -60,7 +61,7 @@ class UnpenalizedNewton(Solver):
         if obj.reg.penalized_part != NoPenalty() or not math.isfinite(risk.loss.self_concordance):
             return (
                 "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax', 'poisson', 'gamma', "
-                "'tweedie' and 'negative_binomial' have a proof: give alpha > 0, such as 1e-9"
+                "'tweedie', 'negative_binomial' and 'cox' have a proof: give alpha > 0, such as 1e-9"
             )
         if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
             return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
@@ -124,7 +125,9 @@ class _StandardizedRisk:
         self.y, self.c = y[used], c[used]
         self.intercept = bool(risk.intercept.fitted)
         self.k = risk.linear_map.columns
-        self.shift = self.c @ rows if self.intercept else np.zeros(rows.shape[1])
+        # a common shift of all scores is the intercept, or changes nothing
+        centered = self.intercept or self.loss.shift_invariant
+        self.shift = self.c @ rows if centered else np.zeros(rows.shape[1])
         columns, self.scale = _standardized(rows, self.shift)
         columns = np.column_stack([np.ones(len(rows)), columns]) if self.intercept else columns
         # singular values and row space of the columns: X'X would square their condition, U is not needed
@@ -235,7 +238,7 @@ class _StandardizedRisk:
     def _hessian(self, z: NDArray, dz: NDArray) -> NDArray:
         """Return the Hessian of R in theta, by output and then by column."""
         if not self.risk.multi_output:
-            return np.asarray(self.Z.T @ (self.loss.hessian(z, self.y, self.c).diagonal[:, None] * self.Z))
+            return np.asarray(self.Z.T @ hessian_product(self.loss.hessian(z, self.y, self.c), self.Z))
         q, blocks = self.Z.shape[1], self.loss.block_hessian(dz.copy(), self.y, self.c)
         H = np.empty((self.k, q, self.k, q))
         for b in range(self.k):
