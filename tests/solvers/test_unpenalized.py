@@ -170,7 +170,7 @@ def test_the_command_fits_without_a_penalty(tmp_path, run):
     args = (path, "--target", "y", "--loss", "poisson", "--lam", 0)
     assert run("fit", *args, "-o", model, "--quiet")[0] == 0
     assert run("certify", model, path, "--target", "y", "--quiet")[0] == 0
-    code, _, err = run("fit", path, "--target", "y", "--loss", "absolute", "--lam", 0, "-o", model)
+    code, _, err = run("fit", path, "--target", "y", "--loss", "huber_scale", "--lam", 0, "-o", model)
     assert code != 0
     assert "without a penalty" in err
 

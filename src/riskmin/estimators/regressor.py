@@ -92,8 +92,8 @@ class LinearRegressor(
     alpha : float or (k,) array
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean. An array
-        has one number for each of k outputs, which are separate problems then.
+        Lasso's with "l1". 0: no penalty, with a proof for "squared", quantiles and most other losses. An
+        array has one number for each of k outputs, which are separate problems then.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None
