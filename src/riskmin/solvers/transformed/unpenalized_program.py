@@ -19,7 +19,7 @@ from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import LinearConstraints, with_scaled_variables
 from riskmin.regularizers.unpenalized import NoPenalty
-from riskmin.solvers.interior_point.row_program import Constraints, RowProgram
+from riskmin.solvers.row_program import Constraints, RowProgram
 from riskmin.solvers.transformed.unpenalized import StandardizedRows, UnpenalizedNewton
 
 DEPENDENT = (

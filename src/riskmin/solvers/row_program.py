@@ -25,11 +25,9 @@ import scipy.sparse
 
 from riskmin.core import NDArray
 from riskmin.losses.conjugate import IntervalConjugate
-from riskmin.numerics.barrier import BarrierVariables
+from riskmin.numerics.barrier import BarrierVariables, interior_point_of
 from riskmin.numerics.precision import CUT_ROUNDING, DOT_ROUNDING
 from riskmin.numerics.saddle_point import SaddlePoint
-from riskmin.solvers.interior_point.interior_point import interior_point_of
-
 
 sp: Any = scipy.sparse  # its type stubs do not allow a variable to be sparse or dense
 
