@@ -18,12 +18,13 @@ by Fenchel's inequality at :math:`u_i + m_i \operatorname{sign} z_i`, every mini
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from riskmin.core import NDArray
+from riskmin.core import Cut, NDArray
 from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.numerics.barrier import BarrierVariables, interior_point_of
 from riskmin.numerics.precision import CUT_ROUNDING, DOT_ROUNDING
@@ -153,38 +154,50 @@ class RowProgram:
         return self.point.step()
 
     # ------------------------------------------------------------ the proof
-    def bound(self, value: float) -> float:
-        """Return a lower bound of the minimum, at most the value J of a feasible point; 0 if none is proved.
+    def cut(self, value: float) -> Cut:
+        """Return a cut of the sum of the losses under the constraints, constant in the free variables.
 
-        It is that of the multipliers of the last step, corrected.
+        It is that of the multipliers of the last step, corrected; `value` is J at a feasible point. Where
+        nothing is proved, it is zero.
         """
-        n = len(self.c)
+        n, free = len(self.c), self.square == 0
         both = self.point.multipliers.x
         u = np.clip(both[:n] / self.c, self.dual.lower, self.dual.upper)
         nu = np.clip(both[n:], self.support.lower, self.support.upper)
         for _ in range(self.CORRECTIONS):
             room = self._room(u)
-            q = self._removal(self.c * room, self._slope(u, nu)[self.square == 0])
+            q = self._removal(self.c * room, self._slope(u, nu)[free])
             if not np.abs(q).max(initial=0.0) < 1:
-                return 0.0
+                return Cut(0.0 * self.theta, 0.0)
             u = np.clip(u - room * q, self.dual.lower, self.dual.upper)
-        room, slope, penalized = self._room(u), self._slope(u, nu), self.square > 0
-        largest = self._largest_removal(u, nu, room, slope[~penalized])
-        terms = (
-            self.dual.inside(u),
-            self.support.inside(nu),
-            slope[penalized] ** 2 / (2 * self.square[penalized]),
-        )
-        ends = np.maximum(self.dual.inside(u + room), self.dual.inside(u - room))
-        total = value + self.c @ ends + terms[1].sum() + terms[2].sum()
-        if not largest < 1:
-            return 0.0
-        left = largest * max(float(total), 0.0) / (1 - largest)
+        slope = self._slope(u, nu)
+        left = self._left(u, nu, slope, value)
+        if not left < math.inf:
+            return Cut(0.0 * self.theta, 0.0)
+        conjugates, supports = self.dual.inside(u), self.support.inside(nu)
         z = np.asarray(self.Z @ self.theta)
-        sizes = self.c @ (np.abs(terms[0]) + 2 * np.abs(self.dual.shift * u) + np.abs(u * z))
-        size = float(sizes + np.abs(terms[1]).sum() + terms[2].sum())
-        proved = -float(self.c @ terms[0] + terms[1].sum() + terms[2].sum()) - left - CUT_ROUNDING * size
-        return min(max(proved, 0.0), value)
+        sizes = np.abs(conjugates) + 2 * np.abs(self.dual.shift * u) + np.abs(u * z)
+        size = float(self.c @ sizes + np.abs(supports).sum())
+        offset = -float(self.c @ conjugates + supports.sum()) - left - CUT_ROUNDING * size
+        return Cut(np.where(free, 0.0, slope), offset)
+
+    def bound(self, cut: Cut) -> float:
+        """Return the lower bound of J that a cut proves; not below 0, since no loss is."""
+        penalized = self.square > 0
+        return max(cut.b - float((cut.a[penalized] ** 2 / (2 * self.square[penalized])).sum()), 0.0)
+
+    def _left(self, u: NDArray, nu: NDArray, slope: NDArray, value: float) -> float:
+        """Return what the slope that rounding has left in the free variables may add to J, max |q_i| T."""
+        penalized, room = self.square > 0, self._room(u)
+        if penalized.all():
+            return 0.0
+        largest = self._largest_removal(u, nu, room, slope[~penalized])
+        if not largest < 1:
+            return math.inf
+        ends = np.maximum(self.dual.inside(u + room), self.dual.inside(u - room))
+        squares = slope[penalized] ** 2 / (2 * self.square[penalized])
+        total = value + float(self.c @ ends + self.support.inside(nu).sum() + squares.sum())
+        return largest * max(total, 0.0) / (1 - largest)
 
     def _room(self, u: NDArray) -> NDArray:
         """Return the distance of each multiplier to the nearer end of its interval, at most 1 + |u|."""
@@ -207,8 +220,6 @@ class RowProgram:
 
     def _largest_removal(self, u: NDArray, nu: NDArray, room: NDArray, slope: NDArray) -> float:
         """Return a bound of max |q_i| for the slope that is left, with the rounding of its computation."""
-        if not len(slope):
-            return 0.0
         free = self.square == 0
         sizes = (
             np.abs(self.F).T @ (self.c * np.abs(u)) + np.asarray(abs(self.constraints.G).T @ np.abs(nu))[free]

@@ -64,7 +64,7 @@ class UnpenalizedProgram(Solver):
         w, lower, t = np.asarray(obj.reg.prox(np.asarray(w0, dtype=np.float64), 0.0)), 0.0, 1.0
         while True:
             value = obj.value(w)
-            lower = max(lower, program.bound(value)) if rows.resolved else 0.0
+            lower = max(lower, min(program.cut(value).b, value)) if rows.resolved else 0.0
             yield Iterate(w, value, Cut(np.zeros(len(w)), lower), {"mu": program.mu})
             if not t:
                 return  # the rest of the gap is rounding
