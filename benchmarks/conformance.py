@@ -39,7 +39,9 @@ class Row:
 def data(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Raw columns and labels of a data set of statsmodels."""
     table = getattr(sm.datasets, name).load_pandas()
-    return np.asarray(table.exog, dtype=float), np.asarray(table.endog, dtype=float)
+    X, y = np.asarray(table.exog, dtype=float), np.asarray(table.endog, dtype=float)
+    # survival times: minus them without an event
+    return X.reshape(len(y), -1), y if name != "heart" else np.where(table.censors == 1, y, -y)
 
 
 def glm(family: Any) -> Any:
@@ -81,6 +83,12 @@ def huber(D: np.ndarray, y: np.ndarray, more: dict[str, Any]) -> tuple[np.ndarra
     return np.append(found.intercept_, found.coef_), None
 
 
+def survival(D: np.ndarray, y: np.ndarray, more: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Cox's regression of statsmodels; there is no intercept."""
+    found = sm.PHReg(np.abs(y), D[:, 1:], status=y > 0, ties="breslow").fit(disp=0)
+    return np.append(0.0, found.params), np.append(1.0, found.bse)
+
+
 def regressor(loss: Any, alpha: float = 0.0, tol: float = TOL) -> Any:
     return rm.LinearRegressor(loss, alpha=alpha, tol=tol)
 
@@ -103,6 +111,7 @@ def table() -> list[Row]:
         Row("tweedie:power=1.5", "fair", amounts, "GLM", tweedie),
         Row("tweedie:power=1.5, offset log(years)", "fair", amounts, "GLM", tweedie, years),
         Row("negative_binomial:dispersion=1.3", "randhie", counts, "GLM", binomial),
+        Row("cox", "heart", regressor("cox"), "PHReg", survival),
         Row("logistic", "spector", classifier("logistic"), "Logit", discrete(sm.Logit)),
         Row("probit", "spector", classifier("probit", 1e-13), "Probit", discrete(sm.Probit)),
         Row("expectile:level=0.9", "stackloss", top, "repeated WLS", expectile(0.9)),
@@ -122,7 +131,9 @@ def measure(row: Row) -> list[str]:
         model = row.model.set_params(standardize=bool(row.model.alpha)).fit(X, y, **row.more)
         theirs, std_err = row.theirs(D, y, row.more)
     coef = np.ravel(model.coef_)
-    ours = np.append(np.ravel(model.intercept_)[0] + coef @ mean, coef * scale)
+    # a loss that does not depend on the intercept has none
+    shift = 0.0 if rm.get_loss(row.model.loss).shift_invariant else coef @ mean
+    ours = np.append(np.ravel(model.intercept_)[0] + shift, coef * scale)
     unit = np.abs(theirs).max() if std_err is None else std_err
     difference = np.abs((ours - theirs) / unit).max()
     gap = model.gap_ / model.objective_

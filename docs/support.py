@@ -15,7 +15,7 @@ import numpy as np
 
 import riskmin
 from docs import ratios, tables
-from riskmin import LOSSES, SOLVERS, Auto, Gamma, Lbfgs, Objective, linear_risk
+from riskmin import LOSSES, SOLVERS, Auto, Cox, Gamma, Lbfgs, Objective, linear_risk
 from riskmin.solvers.auto import GROUPS
 
 PAGE = Path(__file__).with_name("support.md")
@@ -76,7 +76,7 @@ need its `hessian`, `DualCoordinateAscent` and `DualGaussSeidel` its `conjugate`
 def labels(loss: Any) -> Any:
     """Labels that the loss accepts."""
     y = np.array([1.0, -1.0, 1.0, -1.0]) if loss.task == "classification" else np.array([1.0, 0.0, 2.0, 1.0])
-    y = y + 1 if isinstance(loss, Gamma) else y  # which takes no zeros
+    y = y + 1 if isinstance(loss, (Cox, Gamma)) else y  # which take no zeros
     return np.column_stack([y, -y]) if loss.multi_output_targets else y
 
 

@@ -15,6 +15,7 @@ from riskmin import (
     Box,
     ChainCrf,
     ChainMaxMargin,
+    Cox,
     Elastic,
     Entropy,
     EpsilonInsensitive,
@@ -130,6 +131,17 @@ def pairs(loss, z, y, c, mu=0.0):
     return np.sum(p * b * t) - offset, (p * b).sum(axis=0) - (p * b).sum(axis=1), offset
 
 
+def _cox(z, y, c):
+    """Minus the logarithm of each event's share of those at risk, less that of the events of its time."""
+    events = list(np.flatnonzero((y > 0) & (c > 0)))
+    at_risk = [np.flatnonzero((np.abs(y) >= y[i]) & (c > 0)) for i in events]
+    tied = [c[y == y[i]].sum() for i in events]
+    return sum(
+        c[i] * (cp.log_sum_exp(z[rows] + np.log(c[rows])) - z[i] - np.log(total))
+        for i, rows, total in zip(events, at_risk, tied, strict=True)
+    )
+
+
 def _discrepancy(loss, y, other):
     """Delta(y', y); None for labellings outside the set over which the loss maximizes."""
     hits, positives, predicted = np.sum((y > 0) & (other > 0)), np.sum(y > 0), np.sum(other > 0)
@@ -210,6 +222,8 @@ def risk(loss, z, y, c, queries=None):
         return _queries(loss, z, y, queries)
     if isinstance(loss, RocArea | Ordinal):
         return _pairs(loss, z, y, c)
+    if isinstance(loss, Cox):
+        return _cox(z, y, c)
     if isinstance(loss, Nu):
         threshold = cp.Variable(nonneg=True)
         return loss.nu * threshold + c @ cp.pos(losses(loss.loss, z, y) - threshold)

@@ -102,6 +102,10 @@ CASES = {
         rm.LinearRegressor(alpha=1e-2), BOTH, WEIGHTED, (rm.MultivariateSquared(), BOTH)
     ),
     "outputs apart": Case(rm.LinearRegressor("absolute", alpha=1e-2), BOTH),
+    "quantiles": Case(rm.LinearQuantiles((0.2, 0.5, 0.7), alpha=1e-2), Z, WEIGHTED),
+    "quantiles in a box": Case(
+        rm.LinearQuantiles((0.4, 0.5), box=np.c_[X.min(0), X.max(0)].tolist(), alpha=1e-3), Z
+    ),
     "nu": Case(rm.LinearRegressor(TUBE, alpha=0.1), Z, {}, (TUBE, Z)),
     "classes by folds": Case(rm.LinearClassifierCV("logistic", alphas=[0.1, 1e-2], cv=2), KINDS, WEIGHTED),
     "regression by folds": Case(rm.LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),

@@ -26,27 +26,31 @@ def rows(loss, n, seed, units=(1e-6, 1.0, 1e6)):
         "negative_binomial": rng.negative_binomial(2, 2 / (2 + np.exp(z))).astype(float),
         "gamma": rng.gamma(2.0, np.exp(z) / 2),
         "tweedie": rng.poisson(np.exp(z)) * rng.gamma(2.0, size=n),
+        "cox": np.where(rng.random(n) < 0.7, 1, -1) * np.ceil(9 * rng.exponential(size=n) / np.exp(z)),
         "softmax": np.where(rng.random(n) < 0.5, np.arange(n) % 3, rng.integers(0, 3, n)).astype(float),
     }[loss]
     return Z * units + [0.0, 1e3, 0.0], y, rng.integers(0, 3, n).astype(float)
 
 
 def test_the_losses_are_those_that_are_documented():
-    families = ["gamma", "negative_binomial", "poisson", "tweedie"]
+    families = ["cox", "gamma", "negative_binomial", "poisson", "tweedie"]
     assert sorted(CONCORDANT) == sorted([*families, "logistic", "multivariate_squared", "softmax", "squared"])
 
 
 @pytest.mark.parametrize("name", sorted(CONCORDANT))
 def test_third_derivatives_are_bounded_by_second_ones(name):
     loss, rng, h = CONCORDANT[name], np.random.default_rng(0), 1e-3
+    n = 5 if name == "cox" else 1  # the rows of which a third derivative depends
     for _ in range(50):
         k = 4 if loss.multi_output else 1
-        z, d = rng.normal(scale=3, size=(2, 1, k))
-        y = np.array([{"logistic": 1.0, "softmax": 1.0}.get(name, 2.0)])
+        z, d = rng.normal(scale=3, size=(2, n, k))
+        y = np.array(
+            {"logistic": [1.0], "softmax": [1.0], "cox": [3.0, 1.0, -2.0, 5.0, -4.0]}.get(name, [2.0])
+        )
 
         def slope(t, z=z, d=d, y=y):
             scores = (z + t * d) if loss.multi_output else (z + t * d)[:, 0]
-            return float(np.sum(np.reshape(loss.value_grad(scores, y, np.ones(1))[1], (1, -1)) * d))
+            return float(np.sum(np.reshape(loss.value_grad(scores, y, np.ones(n))[1], (n, -1)) * d))
 
         second = (slope(h) - slope(-h)) / (2 * h)
         third = (slope(h) - 2 * slope(0.0) + slope(-h)) / h**2
@@ -166,7 +170,7 @@ def test_the_command_fits_without_a_penalty(tmp_path, run):
     args = (path, "--target", "y", "--loss", "poisson", "--lam", 0)
     assert run("fit", *args, "-o", model, "--quiet")[0] == 0
     assert run("certify", model, path, "--target", "y", "--quiet")[0] == 0
-    code, _, err = run("fit", path, "--target", "y", "--loss", "absolute", "--lam", 0, "-o", model)
+    code, _, err = run("fit", path, "--target", "y", "--loss", "huber_scale", "--lam", 0, "-o", model)
     assert code != 0
     assert "without a penalty" in err
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.prices import ConstraintPrices as ConstraintPrices
     from riskmin.estimators.prices import constraint_prices as constraint_prices
     from riskmin.estimators.prices import fairness_constraints as fairness_constraints
+    from riskmin.estimators.quantiles import LinearQuantiles as LinearQuantiles
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.region import OptimumRegion as OptimumRegion
     from riskmin.estimators.region import optimum_region as optimum_region
@@ -46,6 +47,7 @@ MODULE_OF = {
     "KernelRegressor": "kernel.machines",
     "LinearClassifier": "classifier",
     "LinearClassifierCV": "cv",
+    "LinearQuantiles": "quantiles",
     "LinearRanker": "ranker",
     "LinearRegressor": "regressor",
     "LinearRegressorCV": "cv",

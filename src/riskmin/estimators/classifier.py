@@ -68,7 +68,7 @@ class LinearClassifier(
         Regularization strength. With "l2" (and "l1"), the ``C`` of scikit-learn's
         LogisticRegression, of any number of classes, and of LinearSVC but for its penalized intercept, is
         ``1 / (alpha * n)`` for n rows; LinearSVC's squared hinge has no factor 1/2, so there it is
-        ``1 / (2 * alpha * n)``. 0: no penalty, with "logistic" and classes that the columns do not separate.
+        ``1 / (2 * alpha * n)``. 0: no penalty; "logistic" then needs classes that overlap.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b and the threshold are 0.
     class_weight : dict, "balanced" or None

@@ -65,6 +65,7 @@ class LinearRegressor(
 
     The prediction is the score :math:`x^\top w + b`, except for "poisson", "gamma", "tweedie" and
     "negative_binomial", whose scores are logarithms of the mean: they predict :math:`e^{x^\top w + b}`.
+    Labels of "cox" are times of events, and minus the times of rows without one.
 
     For y of shape (n, k), each of the k outputs has weights and an intercept, and J is the sum over the
     outputs. With "squared" and "l2", and with ``MultivariateSquared(M)``, this is one problem; with other
@@ -79,8 +80,8 @@ class LinearRegressor(
     alpha : float or (k,) array
         Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
         alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
-        Lasso's with "l1". 0: no penalty, with "squared" and the losses of logarithms of the mean. An array
-        has one number for each of k outputs, which are separate problems then.
+        Lasso's with "l1". 0: no penalty, with a proof for "squared", quantiles and most other losses. An
+        array has one number for each of k outputs, which are separate problems then.
     fit_intercept : bool
         Whether to fit the intercept b; if False, b = 0.
     checkpoint : path, `riskmin.Checkpoint` or None

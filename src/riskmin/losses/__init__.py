@@ -28,6 +28,7 @@ from riskmin.losses.multiclass import Softmax as Softmax
 from riskmin.losses.nondecomposable.contingency import FBeta as FBeta
 from riskmin.losses.nondecomposable.contingency import PrecisionAtK as PrecisionAtK
 from riskmin.losses.nondecomposable.contingency import RecallAtK as RecallAtK
+from riskmin.losses.nondecomposable.cox import Cox as Cox
 from riskmin.losses.nondecomposable.huber_scale import HuberScale as HuberScale
 from riskmin.losses.nondecomposable.nu import Nu as Nu
 from riskmin.losses.nondecomposable.pairwise import Ordinal as Ordinal
@@ -68,6 +69,7 @@ _OWN: dict[str, Any] = {
     "gamma": Gamma(),
     "tweedie": Tweedie(),
     "negative_binomial": NegativeBinomial(),
+    "cox": Cox(),
     "roc_area": RocArea(),
     "prbep": Prbep(),
     "f1": FBeta(),

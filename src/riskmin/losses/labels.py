@@ -63,6 +63,22 @@ def check_positive(loss: object, y: Array) -> None:
         )
 
 
+def check_times(loss: object, y: Array) -> None:
+    """Require times of events, or minus the times of rows without one, and at least one event."""
+    check_finite(loss, y)
+    y = _present(loss, y)
+    if np.any(y == 0):
+        raise ValueError(
+            f"{type(loss).__name__} needs times above 0, and minus them for rows without an event, but y "
+            "holds 0: give these rows the shortest time that was measured"
+        )
+    if not np.any(y > 0):
+        raise ValueError(
+            f"{type(loss).__name__} needs an event, but all y are below 0, the times of rows without one: "
+            "give minus those of the events"
+        )
+
+
 def check_grades(loss: object, y: Array) -> None:
     """Require finite numbers (higher is better) with at least two different values."""
     check_finite(loss, y)

@@ -187,6 +187,17 @@ class BarrierVariables:
         self.slacks = self._slacks()
 
 
+START_INTERIOR_SHARE = 0.1
+"""The least distance of the first variables to their bounds, as a share of the interval."""
+
+
+def interior_point_of(x: NDArray, lower: NDArray, upper: NDArray, size: float) -> NDArray:
+    """The point nearest to x at a distance from its bounds: a share of the interval, or of a size."""
+    with np.errstate(invalid="ignore"):
+        margin = START_INTERIOR_SHARE * np.where(np.isfinite(upper - lower), upper - lower, size)
+    return np.clip(x, lower + margin, upper - margin)
+
+
 Direction = Callable[[list[Linearized]], list[NDArray]]
 """Solves the optimality conditions, linear with these slopes and curvatures, for a step of each group."""
 

@@ -20,17 +20,30 @@ from riskmin.regularizers.separable import L2, SeparableTerms
 
 @dataclass(frozen=True)
 class NoPenalty(Regularizer):
-    r"""No penalty, :math:`\Omega = 0`. Its conjugate is infinite but at 0: only constant cuts count."""
+    r"""No penalty, :math:`\Omega = 0`. Its conjugate counts as infinite but at 0: only constant cuts count.
+
+    Parameters
+    ----------
+    domain : Regularizer, optional
+        One whose bounds or linear constraints hold for w, without its penalty.
+    """
+
+    domain: Any = None
 
     formula = "0"
 
     def value(self, w: Array) -> float:
-        """Return 0."""
-        return 0.0
+        """Return 0; infinity outside the domain."""
+        inside = self.domain is None or math.isfinite(self.domain.value(w))
+        return 0.0 if inside else math.inf
 
     def prox(self, v: Array, step: float) -> Array:
-        """Return v itself."""
-        return 1.0 * v
+        """Return the point of the domain that is nearest to v."""
+        return 1.0 * v if self.domain is None else self.domain.prox(v, 0.0)
+
+    def reach(self, w: Array, d: Array) -> float:
+        """Return the largest step along d within the domain."""
+        return math.inf if self.domain is None else float(self.domain.reach(w, d))
 
     def conjugate(self, u: Array) -> float:
         """Return 0 for u = 0, else infinity."""

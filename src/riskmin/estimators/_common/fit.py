@@ -53,10 +53,11 @@ from riskmin.losses import get_loss
 from riskmin.problem.linear_risk import check_weights, linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.regularizers import Box, get_regularizer, repeat_per_output
+from riskmin.regularizers import Box, LinearConstraints, get_regularizer, repeat_per_output
 from riskmin.regularizers.unpenalized import NoPenalty
 from riskmin.solvers import get_solver
 from riskmin.solvers.transformed.unpenalized import UnpenalizedNewton
+from riskmin.solvers.transformed.unpenalized_program import UnpenalizedProgram
 
 
 # ---------------------------------------------------------------- parameters
@@ -216,21 +217,25 @@ def resolve_solver(model: Any, objective: Objective) -> Any:
         return get_solver(model.solver)
     if model.solver not in (None, "auto"):
         raise ValueError(
-            f"alpha=0 is minimized by Newton's method, not by solver={model.solver!r}: leave solver out, or "
-            "give alpha > 0"
+            f"alpha=0 has solvers of its own, not {model.solver!r}: leave solver out, or give alpha > 0"
         )
-    if reason := UnpenalizedNewton().supports(objective):
+    solvers = UnpenalizedNewton(), UnpenalizedProgram()
+    solver = solvers[bool(solvers[0].supports(objective)) and not solvers[1].supports(objective)]
+    if reason := solver.supports(objective):
         raise ValueError(reason)
-    return UnpenalizedNewton()
+    return solver
 
 
 def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X; with alpha = 0, the risk alone."""
     if model.alpha == 0:
         if not reg.is_finite(risk.dim - risk.n_intercepts):
-            raise ValueError(
-                f"alpha=0 leaves out the penalty, but {reg!r} bounds the weights, too: give alpha > 0"
-            )
+            inner = reg.reg if isinstance(reg, LinearConstraints) else reg
+            if risk.multi_output or not inner.separable:
+                raise ValueError(
+                    f"alpha=0 leaves out the penalty, but {reg!r} bounds the weights, too: give alpha > 0"
+                )
+            return Objective(risk, NoPenalty(reg), 1.0)
         return Objective(risk, NoPenalty(), 1.0)
     # the penalized entries of w; explicit intercepts are its last entries
     dim = risk.dim - risk.n_intercepts

@@ -197,6 +197,8 @@ _PARAM_KINDS: dict[str, tuple[str, ...]] = {
     "template": ("a string", "null"),
     "order": ("a list", "null"),
     "n_jobs": ("a number", "null"),
+    "levels": ("a list",),
+    "box": ("a list", "null"),
 }
 """Parameters that allow several kinds of values; others allow that of their default, or a number or null."""
 _PARAM_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -207,6 +209,11 @@ _PARAM_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "n_jobs": ("a whole number or null", lambda v: v is None or type(v) is int),
     "cost": ("a string or rows of numbers", lambda v: json_kind(v) == "a string" or _is_square(v)),
     "template": ("'window' or null", lambda v: v in (None, "window")),
+    "levels": ("numbers", lambda v: is_list_of(v, "a number")),
+    "box": (
+        "pairs of numbers or null",
+        lambda v: v is None or all(is_list_of(ends, "a number") for ends in v),
+    ),
     "order": ("strings, numbers or null", lambda v: v is None or is_homogeneous(v)),
 }
 """Further conditions on some of them."""

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
-from riskmin.numerics.barrier import BarrierVariables
+from riskmin.numerics.barrier import BarrierVariables, interior_point_of
 from riskmin.numerics.precision import sum_rounding
 from riskmin.numerics.saddle_point import SaddlePoint
 from riskmin.problem.certificate import balanced, multiplier_cut, scale_of_slopes
@@ -29,9 +29,6 @@ from riskmin.solvers.interior_point.several_outputs import (
     several_outputs_reason,
     weight_hessian,
 )
-
-START_INTERIOR_SHARE = 0.1
-"""The least distance of the first variables to their bounds, as a share of the interval."""
 
 
 @dataclass(frozen=True)
@@ -298,10 +295,3 @@ def penalty_variables(obj: Objective, w: NDArray, mu: float) -> BarrierVariables
     w = interior_point_of(w, lower, upper, 1.0)
     absolute, square = lam * np.asarray(t.absolute), lam * np.asarray(t.square)
     return BarrierVariables(w, mu, epsilon=absolute, square=square, lower=lower, upper=upper)
-
-
-def interior_point_of(x: NDArray, lower: NDArray, upper: NDArray, size: float) -> NDArray:
-    """The point nearest to x at a distance from its bounds: a share of the interval, or of a size."""
-    with np.errstate(invalid="ignore"):
-        margin = START_INTERIOR_SHARE * np.where(np.isfinite(upper - lower), upper - lower, size)
-    return np.clip(x, lower + margin, upper - margin)

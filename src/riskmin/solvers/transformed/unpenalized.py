@@ -25,6 +25,7 @@ import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.blas_threads import scipy_linalg
+from riskmin.losses.hessian import hessian_product
 from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.regularizers.unpenalized import NoPenalty
@@ -57,15 +58,23 @@ class UnpenalizedNewton(Solver):
     def supports(self, obj: Objective) -> str | None:
         """None for self-concordant losses of local rows, of moderate size."""
         risk: Any = obj.risk
-        if obj.reg.penalized_part != NoPenalty() or not math.isfinite(risk.loss.self_concordance):
+        name = type(risk.loss.chosen).__name__
+        if not isinstance(obj.reg.penalized_part, NoPenalty) or not math.isfinite(risk.loss.self_concordance):
+            return f"without a penalty (alpha=0), {name} has no proof: give alpha > 0, such as 1e-9"
+        if obj.reg.penalized_part.domain is not None:
             return (
-                "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax', 'poisson', 'gamma', "
-                "'tweedie' and 'negative_binomial' have a proof: give alpha > 0, such as 1e-9"
+                f"without a penalty (alpha=0), bounds of the weights of {name} have no proof: give alpha > 0"
             )
+        return self.size_reason(obj)
+
+    @classmethod
+    def size_reason(cls, obj: Objective) -> str | None:
+        """Return why the rows cannot be copied and standardized; None if they can."""
+        risk: Any = obj.risk
         if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
             return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
-        if np.prod(risk.rows.X.shape) > self.MAX_ENTRIES or risk.dim > self.MAX_WEIGHTS:
-            return f"without a penalty (alpha=0), {self.MAX_WEIGHTS} weights are the limit: give alpha > 0"
+        if np.prod(risk.rows.X.shape) > cls.MAX_ENTRIES or risk.dim > cls.MAX_WEIGHTS:
+            return f"without a penalty (alpha=0), {cls.MAX_WEIGHTS} weights are the limit: give alpha > 0"
         return None
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
@@ -101,8 +110,8 @@ def _gap(u: float, decrement: float, ratio: float) -> float:
     return math.inf if u > 0.5 else (u + (1 - u) * math.log1p(-u)) / ratio**2
 
 
-class _StandardizedRisk:
-    r"""R as a function of theta, one row per column of Z, and one column per output.
+class StandardizedRows:
+    r"""The rows of a risk as a function of theta, one row per column of Z, and one column per output.
 
     Z is a basis of the columns of X, standardized, that is orthonormal for the weights c of the rows:
     :math:`Z^\top \mathrm{diag}(c)\, Z = I`. So the Hessian is as well conditioned as the second derivatives
@@ -113,18 +122,18 @@ class _StandardizedRisk:
     """Singular values of the columns that are smaller, relative to the largest, are rounding."""
     MAX_DROPPED_SCORE = 1e-12
     """Directions without curvature may change no score by more than this per unit, or nothing is proved."""
-    MIN_CURVATURE = 1e-13
-    """Second derivatives that are smaller, relative to those at zero, show that there is no minimum."""
 
     def __init__(self, risk: Any) -> None:
-        self.risk, self.loss, self.M = risk, risk.loss, float(risk.loss.self_concordance)
+        self.risk, self.loss = risk, risk.loss
         X, y, c = risk.rows.X, risk.rows.y, risk.rows.c
         used = np.flatnonzero(c > 0)
         rows = (X.as_scipy().toarray() if X.sparse else np.asarray(X.array, dtype=np.float64))[used]
         self.y, self.c = y[used], c[used]
         self.intercept = bool(risk.intercept.fitted)
         self.k = risk.linear_map.columns
-        self.shift = self.c @ rows if self.intercept else np.zeros(rows.shape[1])
+        # a common shift of all scores is the intercept, or changes nothing
+        centered = self.intercept or self.loss.shift_invariant
+        self.shift = self.c @ rows if centered else np.zeros(rows.shape[1])
         columns, self.scale = _standardized(rows, self.shift)
         columns = np.column_stack([np.ones(len(rows)), columns]) if self.intercept else columns
         # singular values and row space of the columns: X'X would square their condition, U is not needed
@@ -139,12 +148,6 @@ class _StandardizedRisk:
         dropped = 0.0 if self.row_space is None else _largest(columns - (columns @ self.V.T) @ self.V)
         self.resolved = bool(dropped <= self.MAX_DROPPED_SCORE * columns.shape[1])
         """Whether the directions that are left out change no score."""
-        self.min_curvature, self.full_rank = 0.0, 0
-        zero = np.zeros((self.Z.shape[1], self.k))
-        eigenvalues = scipy_linalg().eigvalsh(self._hessian(*self.evaluate(zero)[1:]))
-        self.min_curvature = self.MIN_CURVATURE * len(eigenvalues) * float(eigenvalues.max(initial=0.0))
-        # a common shift of all classes has no curvature
-        self.full_rank = self.rank = int((eigenvalues > 1e-9 * eigenvalues.max(initial=0.0)).sum())
 
     # ------------------------------------------------------------ weights in units of X
     def from_weights(self, w: NDArray) -> NDArray:
@@ -184,7 +187,23 @@ class _StandardizedRisk:
         Q, R = np.linalg.qr((self.V * self._units()).T)
         return Q, R
 
-    # ------------------------------------------------------------ values and steps
+
+class _StandardizedRisk(StandardizedRows):
+    """R as a function of theta, with its Newton steps."""
+
+    MIN_CURVATURE = 1e-13
+    """Second derivatives that are smaller, relative to those at zero, show that there is no minimum."""
+
+    def __init__(self, risk: Any) -> None:
+        super().__init__(risk)
+        self.M = float(risk.loss.self_concordance)
+        self.min_curvature, self.full_rank = 0.0, 0
+        zero = np.zeros((self.Z.shape[1], self.k))
+        eigenvalues = scipy_linalg().eigvalsh(self._hessian(*self.evaluate(zero)[1:]))
+        self.min_curvature = self.MIN_CURVATURE * len(eigenvalues) * float(eigenvalues.max(initial=0.0))
+        # a common shift of all classes has no curvature
+        self.full_rank = self.rank = int((eigenvalues > 1e-9 * eigenvalues.max(initial=0.0)).sum())
+
     def evaluate(self, theta: NDArray) -> tuple[float, NDArray, NDArray]:
         """Return R, the scores, and the gradient in the scores."""
         z = self.Z @ theta
@@ -235,7 +254,7 @@ class _StandardizedRisk:
     def _hessian(self, z: NDArray, dz: NDArray) -> NDArray:
         """Return the Hessian of R in theta, by output and then by column."""
         if not self.risk.multi_output:
-            return np.asarray(self.Z.T @ (self.loss.hessian(z, self.y, self.c).diagonal[:, None] * self.Z))
+            return np.asarray(self.Z.T @ hessian_product(self.loss.hessian(z, self.y, self.c), self.Z))
         q, blocks = self.Z.shape[1], self.loss.block_hessian(dz.copy(), self.y, self.c)
         H = np.empty((self.k, q, self.k, q))
         for b in range(self.k):
