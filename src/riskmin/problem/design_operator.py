@@ -6,7 +6,6 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -23,22 +22,11 @@ from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import (
-    SharedCall,
-    even_slices,
-    row_ends,
-)
+from riskmin.executors.base import RowParts, even_slices, row_ends
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
+from riskmin.problem.compiled.range_forms import SharedRows, form_of, joined, range_kernels
 from riskmin.problem.compiled.row_loops import stored_parts
-from riskmin.problem.compiled.shard_tables import (
-    RowParts,
-    ShardTable,
-    addresses,
-    contiguous,
-    register,
-    table_kernels,
-)
 from riskmin.problem.risk import Risk
 
 
@@ -417,21 +405,17 @@ def _gram_ranges(h: NDArray, p: int, block_rows: int) -> Iterable[tuple[int, int
     return release_between(check_each(pairwise([0, *ends.tolist(), len(h)])))
 
 
-def _grams(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
-    """`shard_gram` of each shard."""
-    p, h = shards.shards[0].X.shape[1], contiguous(each)
-    out = np.empty((len(shards), p, p))
-    args = shards.table, shards.like, addresses(h), syrk_address(), gram_block_rows(p), out
-    return SharedCall(table_kernels().gram_of_shards, args, lambda: [(G,) for G in out], gram_memory(p), h)
-
-
-def _gram_work(shards: ShardTable) -> float:
-    """The operations of all Gram matrices; sparse ones are computed shard by shard."""
-    X = shards.shards[0].X
-    return math.inf if X.sparse else GRAM_OPERATIONS * shards.entry_work * float(X.shape[1])
-
-
-register(shard_gram, _grams, _gram_work, lambda: True)
+@form_of(shard_gram)
+def _grams(rows: SharedRows, each: Sequence[NDArray]) -> list[tuple[NDArray]] | None:
+    """`shard_gram` of each shard of dense rows; sparse ones are computed shard by shard."""
+    n, p = len(rows.ranges), rows.X.shape[1]
+    work = GRAM_OPERATIONS * rows.X.nnz * p
+    if rows.X.sparse or work > n * MAX_KERNEL_OPERATIONS:
+        return None
+    out = np.empty((n, p, p))
+    args = rows.ends, rows.stored.X, joined(each), syrk_address(), gram_block_rows(p), out
+    rows.share(range_kernels().gram_of_ranges, *args, work=work, memory=gram_memory(p))
+    return [(G,) for G in out]
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -449,19 +433,15 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     return (out,)
 
 
-def _gram_diagonals(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
+@form_of(shard_gram_diagonal)
+def _gram_diagonals(rows: SharedRows, each: Sequence[NDArray]) -> list[tuple[NDArray]] | None:
     """`shard_gram_diagonal` of each shard of sparse rows."""
-    h, (rows, parts) = contiguous(each), shards.rows_of_results(shards.shards[0].X.shape[1])
-    args = shards.table, shards.like, addresses(h), rows
-    return SharedCall(table_kernels().gram_diagonal_of_shards, args, lambda: [(d,) for d in parts], kept=h)
-
-
-register(
-    shard_gram_diagonal,
-    _gram_diagonals,
-    lambda shards: shards.entry_work if shards.shards[0].X.sparse else math.inf,
-    lambda: True,
-)
+    if not rows.X.sparse:
+        return None
+    p = rows.X.shape[1]
+    out = rows.results(p)
+    rows.share(range_kernels().gram_diagonal_of_ranges, rows.ends, rows.stored.X, joined(each), p, out)
+    return [(diagonal,) for diagonal in out[:, :p]]
 
 
 def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:

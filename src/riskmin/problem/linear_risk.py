@@ -19,6 +19,7 @@ from riskmin.core import Matrix, NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole_number
 from riskmin.executors import Backend, Executor, Serial, as_backend
+from riskmin.executors.base import RowRanges
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
@@ -119,15 +120,11 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     return min(max(min(columns * size // LIMITS.shard_entries, size // entries_per_shard), 1), 64)
 
 
-def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
+def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> RowRanges:
     """Cut the rows into contiguous shards; a matrix whose rows cannot be cut becomes a single one."""
-    ends = X.shard_ends(n_shards)
-    parts = [(X, slice(None))] if len(ends) == 2 else [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
     # the shards of a wide X also store its transpose, for the pullback
     wide = wide and X.sparse and not X.one_block and _is_wide(X.shape[1], X.nnz)
-    return [
-        Shard(part.with_transpose() if wide else part, y[rows], c[rows], ShardCache()) for part, rows in parts
-    ]
+    return RowRanges(Shard(X, y, c, ShardCache()), X.shard_ends(n_shards), wide=wide)
 
 
 def lazy_shards(
@@ -344,12 +341,13 @@ def _place_rows(
     # blocks of multi-output scores need row access
     X = as_row_matrix(X) if X.sparse and X.by_columns and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
-    holder = backend.place(make_shards(X, y, c, count, wide=wide))
+    shards = make_shards(X, y, c, count, wide=wide)
+    holder = backend.place(shards)
     if not X.is_stored:
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
     local = holder.is_local and X.score_like is None
-    return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
+    return holder, shards.rows if local else None, RowMetadata.from_rows(X, y, c)
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:

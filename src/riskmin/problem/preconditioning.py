@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, Matrix, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
+from riskmin.executors.base import RowRanges, row_ends
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.column_moments import is_linear, sampled_moments
@@ -123,7 +124,7 @@ class Preconditioner:
         rows = self._stored(risk)
         if rows is None:
             return self._implicit(risk)
-        changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
+        changed = replace(risk, executor=_with_rows(risk.executor, rows), rows=rows, row_metadata=None)
         if (linear_map := risk.linear_map).centered:
             # the mean of the changed columns (x - m) s
             mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
@@ -215,16 +216,11 @@ class Preconditioner:
         return replace(risk, linear_map=outer, rows=None)
 
 
-def _with_rows(executor: Executor, X: Any) -> Executor:
+def _with_rows(executor: Executor, rows: Shard) -> Executor:
     """An executor of the same kind, with the new rows in shards of the same sizes."""
-    shards: list[Shard] = executor.map(_itself)
-    ends = np.cumsum([0, *(len(shard.c) for shard in shards)]).tolist()
-    parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
-    wide = [shard.X.without_transpose is not shard.X for shard in shards]
-    parts = [part.with_transpose() if w else part for part, w in zip(parts, wide, strict=True)]
-    return executor.with_shards(
-        [old._replace(X=part, cache=ShardCache()) for old, part in zip(shards, parts, strict=True)]
-    )
+    ends, first = np.array(row_ends(executor)), executor.map(_itself)[0]
+    wide = first.X.without_transpose is not first.X
+    return executor.with_shards(RowRanges(rows, ends, wide=wide))
 
 
 def _itself(shard: Shard) -> Shard:
