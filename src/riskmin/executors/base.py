@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from riskmin._numba import lazy_module
+from riskmin.arrays.compressed import with_transpose
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
 from riskmin.core import NDArray, Shard, ShardCache, has_method
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
@@ -140,7 +141,7 @@ class RowRanges(list[Shard]):
     def __init__(self, rows: Shard, ends: NDArray, *, wide: bool = False) -> None:
         X, y, c, _ = rows
         parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends.tolist())]
-        parts = [part.with_transpose() for part in parts] if wide else parts
+        parts = [with_transpose(part) for part in parts] if wide else parts
         ranges = zip(parts, pairwise(ends.tolist()), strict=True)
         super().__init__(Shard(part, y[i:j], c[i:j], ShardCache()) for part, (i, j) in ranges)
         self.rows, self.ends, self.wide = rows, ends, wide

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.compressed import Csr
+from riskmin.arrays.compressed import ROW_RANGE_FORMATS, Csr, without_transpose
 from riskmin.arrays.dense import Dense, DenseFortran, even_ends
 from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import exceeds_memory, maps_exceed_budget, release_between, row_batches
+from riskmin.arrays.sequences import tokens_of
 from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
@@ -308,7 +309,10 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory available for them."""
-    return exceeds_memory(rows.X.entries)
+    if not maps_exceed_budget():
+        return False
+    X = tokens_of(rows.X)
+    return exceeds_memory(X.as_scipy().data if X.sparse else X.array)
 
 
 def gather_rows(shard: Shard, index: NDArray) -> Any:
@@ -322,14 +326,14 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
 
 def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
-    X: Any = shard.X.without_transpose
-    return X if X.has_row_ranges else row_major_matrix(shard)
+    X = without_transpose(shard.X)
+    return X if isinstance(X, ROW_RANGE_FORMATS) else row_major_matrix(shard)
 
 
 def row_major_matrix(shard: Shard) -> Csr | Dense:
     """X by rows; cached with the shard."""
     if "rows" not in shard.cache:
-        X = shard.X.without_transpose
+        X = without_transpose(shard.X)
         shard.cache["rows"] = X if X.sparse and not X.by_columns else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.dense import even_ends
+from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.finite import check_finite
-from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix, check_products
+from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix, check_products, is_stored
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
@@ -112,7 +113,7 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     if isinstance(X, PartitionedMatrix):
         if X.source is None:
             return len(X.parts)
-    elif X.one_block or not X.is_stored:
+    elif X.one_block or not is_stored(X):
         return 1
     size = X.nnz
     # a shard adds p numbers per output to the gradient: it needs several entries per column
@@ -164,7 +165,7 @@ def sequence_layout(
         )
     if lengths is None:
         raise ValueError(f"{name} is a loss of sequences: give lengths, how many rows each sequence has")
-    if tokens.foreign is not None:
+    if isinstance(tokens, ForeignArray):
         raise ValueError(
             f"{name} is computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
         )
@@ -189,7 +190,7 @@ def query_layout(
         return None, loss
     ends = query_ends(labels)
     # parts that cannot be cut again must not end within a query
-    if ends is None or not X.can_end_at(ends):
+    if ends is None or (isinstance(X, PartitionedMatrix) and not X.can_end_at(ends)):
         return None, loss
     split = loss.by_query(labels, c)
     return (None, loss) if split is None else (ends, split)
@@ -343,7 +344,7 @@ def _place_rows(
     X = X if ends is None else Sequences(X, ends)
     shards = make_shards(X, y, c, count, wide=wide)
     holder = backend.place(shards)
-    if not X.is_stored:
+    if not is_stored(X):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
     local = holder.is_local and X.score_like is None

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.arrays.compressed import CsrWithTranspose
 from riskmin.arrays.dense import Dense
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.memory_map import exceeds_memory
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
-from riskmin.arrays.sequences import Sequences
+from riskmin.arrays.sequences import Sequences, tokens_of
 from riskmin.core import Array, Cut, Iterate, Matrix, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
@@ -136,9 +137,9 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return False
-        X = rows.X.features
+        X = tokens_of(rows.X)
         if X.sparse and self._stays_sparse(X.as_scipy()):
-            return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.entries)
+            return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.as_scipy().data)
         return X.array is not None and X.nnz <= LIMITS.copy_max_entries
 
     def _stored(self, risk: Risk) -> Shard | None:
@@ -146,10 +147,11 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return None
-        changed, ends = self._stored_matrix(rows.X.features), rows.X.sequence_ends
+        changed = self._stored_matrix(tokens_of(rows.X))
         if changed is None:
             return None
-        return rows._replace(X=changed if ends is None else Sequences(changed, ends), cache=ShardCache())
+        grouped = Sequences(changed, rows.X.ends) if isinstance(rows.X, Sequences) else changed
+        return rows._replace(X=grouped, cache=ShardCache())
 
     def _stored_matrix(self, X: Any) -> Matrix | None:
         """The matrix with its columns changed; None if a copy would be too large."""
@@ -219,7 +221,7 @@ class Preconditioner:
 def _with_rows(executor: Executor, rows: Shard) -> Executor:
     """An executor of the same kind, with the new rows in shards of the same sizes."""
     ends, first = np.array(row_ends(executor)), executor.map(_itself)[0]
-    wide = first.X.without_transpose is not first.X
+    wide = isinstance(first.X, CsrWithTranspose)
     return executor.with_shards(RowRanges(rows, ends, wide=wide))
 
 

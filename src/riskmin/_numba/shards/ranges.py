@@ -112,8 +112,8 @@ def cut_of_ranges(
 ) -> None:  # fmt: skip
     """Set the first p entries of grads[s] to sum_j mix_j of the gradients at z + t dz + shifts_j of range s.
 
-    The sums of a cut are added to out[s]. The slopes of a range are in the memory of this thread, and in cache
-    when X' multiplies them.
+    The sums of a cut are added to out[s]. The slopes of a range are in memory of this thread, and still in
+    cache when X' multiplies them.
     """
     s = next_item(progress)
     while s >= 0:

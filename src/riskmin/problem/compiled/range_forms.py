@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin._numba import lazy_module
+from riskmin.arrays.compressed import ROW_RANGE_FORMATS
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget
 from riskmin.arrays.namespace import as_writable_view
@@ -76,7 +77,7 @@ def _is_stored(ranges: RowRanges) -> bool:
     """Whether the rows are dense or CSR, in memory that is not mapped, and many enough."""
     X, y = ranges.rows.X, ranges.rows.y
     # shards that store a transpose, too, use it
-    if maps_exceed_budget() or X.sequence_ends is not None or not all(s.X.has_row_ranges for s in ranges):
+    if maps_exceed_budget() or not all(isinstance(shard.X, ROW_RANGE_FORMATS) for shard in ranges):
         return False
     if not isinstance(y, np.ndarray) or y.ndim != 1 or y.dtype.kind not in "biuf":
         return False

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.matrix import is_stored
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.numerics.precision import CUT_ROUNDING
@@ -62,7 +63,7 @@ class UnpenalizedNewton(Solver):
                 "without a penalty (alpha=0), only 'squared', 'logistic', 'softmax', 'poisson', 'gamma', "
                 "'tweedie' and 'negative_binomial' have a proof: give alpha > 0, such as 1e-9"
             )
-        if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
+        if risk.rows is None or not is_stored(risk.rows.X):
             return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
         if np.prod(risk.rows.X.shape) > self.MAX_ENTRIES or risk.dim > self.MAX_WEIGHTS:
             return f"without a penalty (alpha=0), {self.MAX_WEIGHTS} weights are the limit: give alpha > 0"
