@@ -150,10 +150,6 @@ class RowRanges(list[Shard]):
         """Copy the rows once; the copy has views of its own."""
         return partial(type(self), wide=self.wide), (self.rows, self.ends)
 
-    def with_matrix(self, X: Any) -> RowRanges:
-        """Return the same ranges of another matrix with as many rows."""
-        return RowRanges(self.rows._replace(X=X, cache=ShardCache()), self.ends, wide=self.wide)
-
 
 class RowParts(list[Any]):
     """The entries of a vector that belong to each shard, as views, with the vector."""
@@ -281,7 +277,7 @@ class SerialExecutor(Executor):
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, blas_threads: int | None = 1) -> None:
-        self.shards = [shard.load() for shard in shards]
+        self.shards = shards if isinstance(shards, RowRanges) else [shard.load() for shard in shards]
         self.blas_threads = blas_threads
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:

@@ -23,7 +23,7 @@ from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import RowParts, even_slices, row_ends
+from riskmin.executors.base import RowParts, row_ends
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
 from riskmin.problem.compiled.range_forms import SharedRows, form_of, joined, range_kernels
@@ -238,11 +238,6 @@ class DesignOperator:
         self.run_ranges(kernel, *args, out, memory=memory)
         total: NDArray = out[0] if len(out) == 1 else out.sum(axis=0)
         return total
-
-    def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
-        """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
-        executor = self.risk.executor
-        return executor.map_local(f, even_slices(self.shape[0], executor.useful_threads(self._row_work)))
 
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
         """The vector a + t b, for vectors with one entry per row."""

@@ -224,19 +224,6 @@ def value_slopes(
     return value, slope_t, slope_b
 
 
-def second_derivatives(
-    shard: Shard, key: int, loss: Loss | TracedLoss, t: float, b: float
-) -> tuple[float, float, float, float, float, float, float]:
-    """The loss at scores z + t dz + b, its derivatives in t, b, t t, t b and b b, and the sum of |slopes|.
-
-    For one score per row; the second derivatives of a loss that is not smooth count as 0.
-    """
-    state = cursor_state(shard, key)
-    (sums,) = line_sums(shard, loss, t, b, (state["z"], state.get("dz")))
-    value, slope_t, slope_b, _, size, *second = sums.tolist()
-    return value, slope_t, slope_b, *second, size
-
-
 def line_sums(
     shard: Shard, loss: Loss | TracedLoss, t: float, b: float, rows: tuple[Array, Array | None]
 ) -> tuple[Array]:

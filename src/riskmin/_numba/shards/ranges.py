@@ -35,14 +35,13 @@ def _clear(a: Any) -> None:
 @njit()
 def line_sums_of_ranges(
     progress: Any, memory: Any,
-    ends: Any, z: Any, dz: Any, t: float, b: float, y: Any, c: Any, k: Any, address: int, second: bool,
-    out: Any,
+    ends: Any, z: Any, dz: Any, t: float, b: float, y: Any, c: Any, k: Any, address: int, out: Any,
 ) -> None:  # fmt: skip
-    """Add the loss at z + t dz + b of range s and its derivatives in t and b to out[s]."""
+    """Add the loss at z + t dz + b of range s and its slopes in t and b to out[s]."""
     s = next_item(progress)
     while s >= 0:
         i, j = ends[s], ends[s + 1]
-        line_sums(z[i:j], dz[i:j], t, b, y[i:j], c[i:j], k, address, second, memory, out[s])
+        line_sums(z[i:j], dz[i:j], t, b, y[i:j], c[i:j], k, address, False, memory, out[s])
         s = next_item(progress)
 
 

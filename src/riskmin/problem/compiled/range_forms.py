@@ -265,21 +265,6 @@ def value_grad(
 
 
 # ---------------------------------------------------------------- cached scores
-def _line_sums(
-    rows: SharedRows, key: int, traced: TracedLoss, t: float, b: float, second: bool
-) -> list[list[float]]:
-    """`row_loops.line_sums` of each range."""
-    s, state, out = rows.stored, rows.state(key), np.zeros((len(rows.ranges), 8))
-    program = row_loops.program(traced.second if second else traced.first)
-    line = state["z"], state.get("dz", state["z"]), float(t), float(b)
-    args = rows.ends, *line, s.y, s.c, *program, second, out
-    memory = row_loops.scratch_length()
-    rows.share(range_kernels().line_sums_of_ranges, *args, work=rows.row_work, memory=memory)
-    if "dz" not in state:
-        out[:, [1, 5, 6]] = 0.0
-    return out.tolist()
-
-
 @form_of(shard_ops.value_slopes)
 def value_slopes(
     rows: SharedRows, key: int, traced: Any, linear_map: LinearMap, t: float, b: float
@@ -287,17 +272,14 @@ def value_slopes(
     """`shard_ops.value_slopes` of each shard."""
     if not isinstance(traced, TracedLoss):
         return None
-    return [(s[0], s[1], s[2]) for s in _line_sums(rows, key, traced, t, b, second=False)]
-
-
-@form_of(shard_ops.second_derivatives)
-def second_derivatives(
-    rows: SharedRows, key: int, traced: Any, t: float, b: float
-) -> list[tuple[float, ...]] | None:
-    """`shard_ops.second_derivatives` of each shard."""
-    if not isinstance(traced, TracedLoss):
-        return None
-    return [(*s[:3], *s[5:], s[4]) for s in _line_sums(rows, key, traced, t, b, second=True)]
+    s, state, out = rows.stored, rows.state(key), np.zeros((len(rows.ranges), 8))
+    line = state["z"], state.get("dz", state["z"]), float(t), float(b)
+    args = rows.ends, *line, s.y, s.c, *row_loops.program(traced.first), out
+    memory = row_loops.scratch_length()
+    rows.share(range_kernels().line_sums_of_ranges, *args, work=rows.row_work, memory=memory)
+    if "dz" not in state:
+        out[:, 1] = 0.0
+    return [(value, slope_t, slope_b) for value, slope_t, slope_b in out[:, :3].tolist()]
 
 
 @form_of(shard_ops.pull_back)
