@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from riskmin import Hinge, linear_risk
+from riskmin.arrays.compressed import with_transpose
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.sequences import Sequences
 from riskmin.testing.inputs import storages
@@ -71,7 +72,7 @@ def test_products_of_any_rows(name):
     assert M.shape == D.shape
     check_products(M, D, RANGES, rng)
     if name.startswith("CSR"):  # as wide data get
-        check_products(M.with_transpose(), D, RANGES, rng)
+        check_products(with_transpose(M), D, RANGES, rng)
 
 
 @pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray, sp.csr_array, sp.csc_array])

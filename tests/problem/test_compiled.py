@@ -1,7 +1,8 @@
 """Risks of many entries: the values and slopes of array code, and the same bits for any number of threads."""
 
 import copy
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 import riskmin as rm
 from helpers import TRACED_LOSSES
 from riskmin.core import Hessian
+from riskmin.linear_maps.linear import SingleOutput, Standardized
 
 
 # ---------------------------------------------------------------- losses, traced or not
@@ -308,6 +310,31 @@ def test_lines_have_the_same_bits_for_any_number_of_threads(stored, loss, rows):
         close = 1e-5 if "float32" in stored else 1e-10
         assert value == pytest.approx(expected, rel=close)
         np.testing.assert_allclose(gradient, rows[0].T @ dz, atol=close)
+
+
+def test_lines_on_standardized_columns_have_the_same_bits_for_any_number_of_threads(rows):
+    X, y, weights = rows
+    shift, scale = np.linspace(-1, 1, P), np.geomspace(0.5, 2, P)
+
+    def risk(executor):
+        stored = rm.linear_risk(X, y, "logistic", sample_weight=weights, executor=executor, n_shards=11)
+        return replace(stored, linear_map=Standardized(SingleOutput(), shift, scale))
+
+    assert along_a_line(risk(rm.Threads(n_workers=3))) == along_a_line(risk(rm.Serial()))
+    changed = rm.linear_risk((X - shift) * scale, y, "logistic", sample_weight=weights)
+    w = np.linspace(-1, 1, P)
+    np.testing.assert_allclose(risk(rm.Threads(n_workers=3))(w)[1], changed(w)[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("executor", [rm.Serial(), rm.Threads(n_workers=2)], ids=["serial", "threads"])
+def test_a_stored_risk_holds_its_rows_once(executor, rows):
+    X = rows[0][:4096]
+    risk = rm.linear_risk(X, rows[1][:4096], "logistic", executor=executor, n_shards=11)
+    w = np.linspace(-1, 1, P)
+    stored = pickle.dumps(risk)
+    assert len(stored) < 1.2 * X.nbytes
+    value, gradient = pickle.loads(stored)(w)
+    assert (value, gradient.tobytes()) == (risk(w)[0], risk(w)[1].tobytes())
 
 
 def test_a_copy_of_an_evaluated_risk_has_its_own_rows(rows):

@@ -9,9 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.dense import check_weight_count, even_ends, product_kernels, rows_per_block
-from riskmin.arrays.finite import first_not_finite
-from riskmin.arrays.memory_map import row_batches
+from riskmin.arrays.dense import (
+    Dense,
+    DenseFortran,
+    check_weight_count,
+    even_ends,
+    product_kernels,
+    rows_per_block,
+)
 from riskmin.arrays.namespace import as_writable_view
 from riskmin.core import Array, Matrix, NDArray, deadline
 from riskmin.core.deadline import fill_in_chunks, scatter_in_chunks
@@ -32,8 +37,6 @@ class Csr(Matrix):
     n_features: int
 
     sparse: ClassVar[Literal[True]] = True
-    is_stored = True
-    has_row_ranges = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,15 +57,8 @@ class Csr(Matrix):
         """The stored entries, row by row."""
         return self.data
 
-    entries = values
-
     def as_scipy(self) -> Any:
         return _as_scipy(self, sp.csr_array)
-
-    def with_transpose(self) -> CsrWithTranspose:
-        csc = self.as_scipy().tocsc()
-        parts = unsigned(csc.indptr), unsigned(csc.indices), csc.data
-        return CsrWithTranspose(self, Csc(*parts, csc.shape[0]))
 
     def take(self, index: NDArray) -> Any:
         """Some rows, as a sparse SciPy array."""
@@ -81,16 +77,9 @@ class Csr(Matrix):
     def shard_ends(self, n_shards: int) -> NDArray:
         return even_ends(len(self.indptr) - 1, n_shards)
 
-    def sample(self, index: NDArray) -> Any:
-        parts = [self.take(rows) for rows in row_batches(index)]
-        return parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr")
-
     def absolute(self, start: int, stop: int) -> Csr:
         rows = self.rows(start, stop)
         return replace(rows, data=abs(rows.data))
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        return _first_not_finite(self)
 
     def _work(self, start: int, stop: int, v: Array) -> int:
         """Return the number of multiplications for a range of rows, or an upper bound if that is small."""
@@ -138,7 +127,6 @@ class Csc(Matrix):
 
     sparse: ClassVar[Literal[True]] = True
     by_columns = True
-    is_stored = True
     one_block = True  # products read all columns, whatever the range of rows
 
     @property
@@ -149,22 +137,11 @@ class Csc(Matrix):
     def nnz(self) -> int:
         return self.data.size
 
-    @property
-    def entries(self) -> NDArray:
-        return self.data
-
     def as_scipy(self) -> Any:
         return _as_scipy(self, sp.csc_array)
 
-    def sample(self, index: NDArray) -> Any:
-        return self.as_scipy()  # all rows: there is no cheap access to some of them
-
     def absolute(self, start: int, stop: int) -> Csc:
         return replace(self, data=abs(self.data))
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        found = _first_not_finite(self)
-        return None if found is None else found[::-1]
 
     @property
     def block_rows(self) -> int:
@@ -200,7 +177,6 @@ class CsrWithTranspose(Matrix):
     csc: Csc
 
     sparse: ClassVar[Literal[True]] = True
-    is_stored = True
     one_block = True  # pullbacks read the stored transpose, as in `Csc`
 
     @property
@@ -211,25 +187,11 @@ class CsrWithTranspose(Matrix):
     def nnz(self) -> int:
         return self.csr.nnz
 
-    @property
-    def entries(self) -> NDArray:
-        return self.csr.data
-
-    @property
-    def without_transpose(self) -> Csr:
-        return self.csr
-
     def as_scipy(self) -> Any:
         return self.csr.as_scipy()
 
-    def sample(self, index: NDArray) -> Any:
-        return self.csr.sample(index)
-
     def absolute(self, start: int, stop: int) -> Csr:
         return self.csr.absolute(start, stop)
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        return self.csr.first_not_finite()
 
     @property
     def block_rows(self) -> int:
@@ -253,10 +215,18 @@ def _as_scipy(X: Csr | Csc, kind: Any) -> Any:
     return result
 
 
-def _first_not_finite(X: Csr | Csc) -> tuple[int, int] | None:
-    """Return the row (or column of `Csc`) and the index of an entry that is NaN or infinite, or None."""
-    found = first_not_finite(X.data)
-    if found is None:
-        return None
-    # the line whose range holds the entry
-    return int(np.searchsorted(X.indptr, found[0], side="right")) - 1, int(X.indices[found[0]])
+def with_transpose(X: Matrix) -> Matrix:
+    """Return X with a stored transpose, if its rows are sparse; else X."""
+    if not isinstance(X, Csr):
+        return X
+    csc = X.as_scipy().tocsc()
+    return CsrWithTranspose(X, Csc(unsigned(csc.indptr), unsigned(csc.indices), csc.data, csc.shape[0]))
+
+
+def without_transpose(X: Matrix) -> Matrix:
+    """Return X without its stored transpose, if it has one; else X."""
+    return X.csr if isinstance(X, CsrWithTranspose) else X
+
+
+ROW_RANGE_FORMATS = (Csr, Dense, DenseFortran)
+"""The formats of which any range of rows can be read from NumPy's arrays."""

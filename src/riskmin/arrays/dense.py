@@ -9,8 +9,6 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from riskmin._numba import lazy_module
-from riskmin.arrays.finite import first_not_finite
-from riskmin.arrays.memory_map import row_batches
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
 from riskmin.core.limits import LIMITS
@@ -46,8 +44,6 @@ class Dense(Matrix):
     X: NDArray
 
     sparse: ClassVar[Literal[False]] = False
-    is_stored = True
-    has_row_ranges = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -62,8 +58,6 @@ class Dense(Matrix):
     def array(self) -> NDArray:
         """The entries, of shape (n, p)."""
         return self.X
-
-    entries = array
 
     @property
     def row_ends(self) -> NDArray:
@@ -90,15 +84,8 @@ class Dense(Matrix):
     def shard_ends(self, n_shards: int) -> NDArray:
         return even_ends(len(self.X), n_shards)
 
-    def sample(self, index: NDArray) -> NDArray:
-        parts = [self.take(rows) for rows in row_batches(index)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
     def absolute(self, start: int, stop: int) -> Dense:
         return Dense(abs(self.X[start:stop]))
-
-    def first_not_finite(self) -> tuple[int, ...] | None:
-        return first_not_finite(self.X)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         check_weight_count(w, self.X.shape[1])
@@ -127,8 +114,6 @@ class DenseFortran(Matrix):
 
     sparse: ClassVar[Literal[False]] = False
     by_columns = True
-    is_stored = True
-    has_row_ranges = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -144,8 +129,6 @@ class DenseFortran(Matrix):
         """The entries, of shape (n, p)."""
         return self.T.T
 
-    entries = array
-
     def take(self, index: NDArray | slice) -> NDArray:
         """Some rows, in double precision."""
         return self.T[:, index].T.astype(np.float64, copy=False)
@@ -160,14 +143,8 @@ class DenseFortran(Matrix):
     def shard_ends(self, n_shards: int) -> NDArray:
         return even_ends(self.T.shape[1], n_shards)
 
-    def sample(self, index: NDArray) -> NDArray:
-        return self.take(index)
-
     def absolute(self, start: int, stop: int) -> DenseFortran:
         return DenseFortran(abs(self.T[:, start:stop]))
-
-    def first_not_finite(self) -> tuple[int, ...] | None:
-        return first_not_finite(self.T.T)
 
     def flat(self) -> tuple[NDArray, int]:
         """Return the entries as a flat array, also for a range of rows, and the stride of a column."""

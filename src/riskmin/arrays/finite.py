@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from riskmin.arrays.compressed import Csc, Csr, CsrWithTranspose
+from riskmin.arrays.dense import Dense, DenseFortran
+from riskmin.arrays.devices.foreign import ForeignArray
+from riskmin.arrays.devices.gpu import on_stream_of
+from riskmin.arrays.devices.gpu_sparse import GpuSparse
+from riskmin.arrays.devices.streamed import StreamedRows
+from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import release_between
+from riskmin.arrays.namespace import namespace
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import Matrix, NDArray
 from riskmin.core.limits import LIMITS
 
@@ -28,12 +38,65 @@ class NotFiniteError(ValueError):
 
 def check_finite(X: Matrix | PartitionedMatrix) -> None:
     """Raise a ValueError that names the row and column of a NaN or infinity in X, if there is one."""
-    bad = X.first_not_finite()
+    bad = first_not_finite(X)
     if bad is not None:
         raise NotFiniteError(*bad)
 
 
-def first_not_finite(data: NDArray) -> tuple[Any, ...] | None:
+@singledispatch
+def first_not_finite(X: Any) -> tuple[int, ...] | None:
+    """Return the row and the column of a NaN or infinity in X; None if there is none, or X is computed."""
+    return None
+
+
+@first_not_finite.register(Dense)
+@first_not_finite.register(DenseFortran)
+def _(X: Any) -> tuple[int, ...] | None:
+    return _index_of_not_finite(X.array)
+
+
+@first_not_finite.register(Csr)
+@first_not_finite.register(Csc)
+def _(X: Any) -> tuple[int, ...] | None:
+    found = _index_of_not_finite(X.data)
+    if found is None:
+        return None
+    # the row, or column, whose range holds the entry
+    place = int(np.searchsorted(X.indptr, found[0], side="right")) - 1, int(X.indices[found[0]])
+    return place[::-1] if X.by_columns else place
+
+
+@first_not_finite.register
+def _(X: CsrWithTranspose) -> tuple[int, ...] | None:
+    return first_not_finite(X.csr)
+
+
+@first_not_finite.register
+def _(X: Sequences) -> tuple[int, ...] | None:
+    return first_not_finite(X.tokens)
+
+
+@first_not_finite.register
+def _(X: ForeignArray) -> tuple[int, ...] | None:
+    xp = namespace(X.X)
+    if bool(xp.all(xp.isfinite(X.X))):
+        return None
+    rows, columns = xp.nonzero(~xp.isfinite(X.X))
+    return int(rows[0]), int(columns[0])
+
+
+@first_not_finite.register
+def _(X: GpuSparse) -> tuple[int, ...] | None:
+    with on_stream_of(X.score_like):
+        return None if X.kernels.is_finite() else first_not_finite(as_row_matrix(X))
+
+
+@first_not_finite.register
+def _(X: StreamedRows) -> tuple[int, ...] | None:
+    return _index_of_not_finite(X.host)
+
+
+def _index_of_not_finite(data: NDArray) -> tuple[int, ...] | None:
     """Return the index of a NaN or infinity in an array, or None."""
     if _all_finite(data if data.flags.c_contiguous else data.T):
         return None

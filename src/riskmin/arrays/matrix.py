@@ -26,6 +26,7 @@ from riskmin.arrays.namespace import (
     is_gpu_sparse,
     namespace,
 )
+from riskmin.arrays.sequences import tokens_of
 from riskmin.arrays.sparse_checks import check_size, native_indices, validated_sparse
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.messages import is_whole_number
@@ -166,6 +167,12 @@ def as_matrix(X: Any) -> Matrix:
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         return DenseFortran(a.T)
     return Dense(np.ascontiguousarray(a))
+
+
+def is_stored(X: Matrix) -> bool:
+    """Return whether all entries are stored, in any array library: not those of rows that are computed."""
+    X = tokens_of(X)
+    return X.sparse or X.array is not None or X.score_like is not None
 
 
 def as_row_matrix(X: Matrix) -> Csr | Dense:

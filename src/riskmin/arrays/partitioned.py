@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.arrays.compressed import with_transpose
 from riskmin.arrays.finite import check_finite
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.sequences import Sequences
@@ -143,22 +144,14 @@ class PartitionedMatrix:
         """Whether products are computed by kernels of `_cuda` in this process: False."""
         return False
 
-    one_pass = on_gpu
-
     @property
-    def foreign(self) -> None:
-        """The entries, if they are stored by another array library: None."""
+    def score_like(self) -> None:
+        """An array of the library of scores, if that is not NumPy: None."""
         return
-
-    score_like = foreign
 
     def can_end_at(self, ends: NDArray) -> bool:
         """Whether partitions can be, or are, cut at some of these row numbers only."""
         return self.source is not None or bool(np.isin(self.ends[1:], ends).all())
-
-    def first_not_finite(self) -> None:
-        """None: rows are checked where they are read."""
-        return
 
     def with_executor(self, executor: Any) -> PartitionedMatrix:
         """Return the same rows with another executor."""
@@ -296,7 +289,7 @@ class LazyShard:
             check_finite(X)
         except ValueError as error:
             raise ValueError(f"{self.part.name}: {error}") from None
-        X = X.with_transpose() if self.wide else X
+        X = with_transpose(X) if self.wide else X
         return Shard(X if self.ends is None else Sequences(X, self.ends), self.y, self.c, ShardCache())
 
     def without_cache(self) -> LazyShard:
@@ -333,4 +326,5 @@ class RowMetadata:
     @classmethod
     def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
         """Return the metadata of local or partitioned rows."""
-        return cls(X.shape, X.nnz, X.sparse, y, c, X.on_gpu, X.on_gpu and X.one_pass)
+        one_pass = X.on_gpu and cast(Any, X).one_pass
+        return cls(X.shape, X.nnz, X.sparse, y, c, X.on_gpu, one_pass)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.limits import LIMITS
 
@@ -38,7 +39,7 @@ class Sequences(Matrix):
     ends: NDArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        if self.tokens.foreign is not None:
+        if isinstance(self.tokens, ForeignArray):
             raise ValueError("chains are computed by NumPy: give X as a NumPy array or a SciPy sparse matrix")
         ends = np.asarray(self.ends, dtype=np.int64)
         if len(ends) == 0 or ends[-1] != self.tokens.shape[0] or np.any(np.diff(ends, prepend=0) < 1):
@@ -58,29 +59,9 @@ class Sequences(Matrix):
         return self.tokens.block_rows
 
     @property
-    def is_stored(self) -> bool:  # type: ignore[override]
-        """Whether the features are stored."""
-        return self.tokens.is_stored
-
-    @property
     def nnz(self) -> int:
         """The number of stored entries of the features."""
         return self.tokens.nnz
-
-    @property
-    def entries(self) -> NDArray | None:
-        """The stored entries of the features."""
-        return self.tokens.entries
-
-    @property
-    def features(self) -> Matrix:
-        """The features."""
-        return self.tokens
-
-    @property
-    def sequence_ends(self) -> NDArray:
-        """The row after the last row of each sequence."""
-        return self.ends
 
     def blocks(self, columns: int) -> list[tuple[int, int]]:
         """Return ranges of rows to score together: whole sequences, about a megabyte of features and scores.
@@ -117,10 +98,6 @@ class Sequences(Matrix):
         tokens = part.tokens.absolute(0, part.shape[0])
         return None if tokens is None else Sequences(tokens, part.ends)
 
-    def first_not_finite(self) -> tuple[int, ...] | None:
-        """Row and column of a NaN or infinity among the features, if there is one."""
-        return self.tokens.first_not_finite()
-
     def scores(self, w: Array, start: int, stop: int) -> Array:
         """Return the scores of tokens."""
         return self.tokens.scores(w, start, stop)
@@ -128,3 +105,8 @@ class Sequences(Matrix):
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         """Add the gradient in the weights of the tokens' features to out."""
         self.tokens.pullback(dz, start, stop, out)
+
+
+def tokens_of(X: Matrix) -> Matrix:
+    """Return the rows of features of tokens; X itself, if its rows are not grouped in sequences."""
+    return X.tokens if isinstance(X, Sequences) else X

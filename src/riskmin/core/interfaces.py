@@ -36,16 +36,10 @@ class Matrix(ABC):
     """Whether only nonzeros are stored."""
     by_columns: ClassVar[bool] = False
     """Whether columns are contiguous, and rows are not."""
-    has_row_ranges: ClassVar[bool] = False
-    """Whether any range of rows can be read from NumPy arrays: dense in either order, or CSR."""
     one_block: bool = False
     """Whether products read all rows at once, whatever their range."""
-    is_stored: bool = False
-    """Whether all entries are stored, in any array library."""
     on_gpu: bool = False
     """Whether products and losses are computed by kernels of `_cuda`."""
-    one_pass: bool = False
-    """Whether a kernel of `_cuda` computes value and gradient in one read of X."""
 
     @property
     @abstractmethod
@@ -71,43 +65,14 @@ class Matrix(ABC):
         return self.shape[0] * self.shape[1]
 
     @property
-    def entries(self) -> NDArray | None:
-        """The stored entries, if they are in a NumPy array, of one or two dimensions."""
-        return None
-
-    @property
     def array(self) -> NDArray | None:
         """The entries, of shape (n, p), if all of them are stored in a NumPy array."""
-        return None
-
-    @property
-    def foreign(self) -> Array | None:
-        """The entries, of shape (n, p), if they are stored by another array library."""
         return None
 
     @property
     def score_like(self) -> Array | None:
         """An array of the library, device and dtype of scores, if X is stored by another array library."""
         return None
-
-    @property
-    def sequence_ends(self) -> NDArray | None:
-        """The row after the last row of each sequence, if rows are tokens of sequences."""
-        return None
-
-    @property
-    def features(self) -> Matrix:
-        """The rows themselves, if they are grouped; else X."""
-        return self
-
-    @property
-    def without_transpose(self) -> Matrix:
-        """X without its stored transpose, if it has one; else X."""
-        return self
-
-    def with_transpose(self) -> Matrix:
-        """X with a stored transpose, if its rows are sparse; else X."""
-        return self
 
     def as_scipy(self) -> Any:
         """The same arrays as a sparse SciPy array; None if X is not sparse."""
@@ -122,24 +87,12 @@ class Matrix(ABC):
         """0 and the row numbers at which shards of about equal size end: one shard if rows cannot be cut."""
         return np.array([0, self.shape[0]])
 
-    def can_end_at(self, ends: NDArray) -> bool:
-        """Whether shards can be cut at some of these row numbers only."""
-        return True
-
-    def sample(self, index: NDArray) -> Any:
-        """Some rows in double precision, as an array or a sparse SciPy array, or all; None if not stored."""
-        return None
-
     def absolute(self, start: int, stop: int) -> Matrix | None:
         """A range of rows with the absolute values of their entries; None if they are not stored."""
         return None
 
     def hessian_product(self, d: Array, h: Array) -> Array | None:
         """X' diag(h) X d, if there is a kernel for it that reads X once; else None."""
-        return None
-
-    def first_not_finite(self) -> tuple[int, ...] | None:
-        """Row and column of a NaN or infinity, if there is one."""
         return None
 
 

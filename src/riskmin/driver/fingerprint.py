@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, is_foreign, to_numpy
+from riskmin.arrays.sequences import Sequences, tokens_of
 from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
 from riskmin.core.limits import LIMITS
@@ -174,13 +176,13 @@ def _add_rows(X: Any, hashes: NDArray) -> None:
 
 @_add_rows.register
 def _(X: Matrix, hashes: NDArray) -> None:
-    if X.sequence_ends is not None:
-        hashes[X.sequence_ends - 1] += SEQUENCE_END_KEY
-    X = X.features
+    if isinstance(X, Sequences):
+        hashes[X.ends - 1] += SEQUENCE_END_KEY
+    X = tokens_of(X)
     if X.sparse:
         _add_rows(X.as_scipy(), hashes)
-    elif X.is_stored:
-        _add_dense(X.foreign if X.array is None else X.array, hashes)
+    elif X.array is not None or isinstance(X, ForeignArray):
+        _add_dense(X.X if isinstance(X, ForeignArray) else X.array, hashes)
     else:  # a user-defined matrix gives products only: hash X w for a fixed random w
         w = np.random.default_rng(0).standard_normal(X.shape[1])
         for i in range(0, len(hashes), LIMITS.block_max_scores):

@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from itertools import accumulate, pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 
 from riskmin._numba import lazy_module
+from riskmin.arrays.compressed import with_transpose
 from riskmin.arrays.partitioned import InMemoryPartition, LazyShard, Partition, RereadPartition
-from riskmin.core import NDArray, Shard, has_method
+from riskmin.core import NDArray, Shard, ShardCache, has_method
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check, check_each
 from riskmin.core.messages import one_line
 
@@ -124,39 +125,46 @@ def parts_in_time(n_items: int, work: float, n_threads: int) -> list[slice]:
     return even_slices(n_items, min(max(n_parts, 1), max(n_items // n_threads, 1)))
 
 
-class SharedCall(NamedTuple):
-    """A compiled loop over items that threads share, and the results once all items are computed."""
+class RowRanges(list[Shard]):
+    """Shards that are consecutive ranges of rows in one place: views of the rows as a whole.
 
-    loop: Any
-    """Computes items until none is left, given their progress (see `_numba.shards.items`) and memory."""
-    args: tuple[Any, ...]
-    """The other arguments of the loop."""
-    results: Callable[[], list[Any]]
-    memory: int = 0
-    """The numbers of memory that each thread needs."""
-    kept: Any = None
-    """Arrays of which the loop has addresses only, and which must not be deleted before its end."""
-
-
-@dataclass(frozen=True)
-class CompiledFunction:
-    """How a function of one shard is computed for all shards by threads, in one compiled call each.
-
-    Calls of one shard each would wait for the interpreter's lock. Results have the same bits.
+    Parameters
+    ----------
+    rows : Shard
+        The rows as a whole.
+    ends : (n_shards + 1,) array
+        Shard k has the rows ends[k] to ends[k + 1] - 1.
+    wide : bool
+        Whether each shard also stores the transpose of its rows.
     """
 
-    prepare: Callable[[Sequence[Shard]], Any]
-    """Return what all calls need of the shards; None if they do not fit."""
-    work: Callable[[Any], float]
-    """Return the number of elementary operations of a call on the prepared shards."""
-    accepts: Callable[..., bool]
-    """Whether the function takes these arguments."""
-    begin: Callable[..., SharedCall]
-    """Return the loop over the prepared shards, given the arguments and those of `each`."""
+    def __init__(self, rows: Shard, ends: NDArray, *, wide: bool = False) -> None:
+        X, y, c, _ = rows
+        parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends.tolist())]
+        parts = [with_transpose(part) for part in parts] if wide else parts
+        ranges = zip(parts, pairwise(ends.tolist()), strict=True)
+        super().__init__(Shard(part, y[i:j], c[i:j], ShardCache()) for part, (i, j) in ranges)
+        self.rows, self.ends, self.wide = rows, ends, wide
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy the rows once; the copy has views of its own."""
+        return partial(type(self), wide=self.wide), (self.rows, self.ends)
 
 
-COMPILED_FUNCTIONS: dict[Callable[..., Any], CompiledFunction] = {}
-"""The functions of one shard that threads compute for all shards in compiled calls."""
+class RowParts(list[Any]):
+    """The entries of a vector that belong to each shard, as views, with the vector."""
+
+    def __init__(self, vector: Any, ends: NDArray) -> None:
+        super().__init__(vector[i:j] for i, j in pairwise(ends.tolist()))
+        self.vector = vector
+
+
+RANGE_FORMS: dict[Callable[..., Any], Callable[..., list[Any] | None]] = {}
+"""How threads compute a function of one shard for all `RowRanges`, in one compiled call each.
+
+Calls of one shard each would wait for the interpreter's lock. A form takes the executor and the arguments of
+`Executor.map`, and returns its results, with the same bits; None if the rows or the arguments do not fit.
+"""
 
 
 QUICK_FUNCTIONS: set[Callable[..., Any]] = set()
@@ -269,7 +277,7 @@ class SerialExecutor(Executor):
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, blas_threads: int | None = 1) -> None:
-        self.shards = [shard.load() for shard in shards]
+        self.shards = shards if isinstance(shards, RowRanges) else [shard.load() for shard in shards]
         self.blas_threads = blas_threads
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:

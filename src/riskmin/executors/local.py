@@ -13,13 +13,14 @@ import numpy as np
 
 from riskmin.arrays.partitioned import LazyShard
 from riskmin.core import Shard
-from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, TimeLimit, check_each, current_limit
+from riskmin.core.deadline import TimeLimit, check_each, current_limit
 from riskmin.core.messages import is_whole_number, one_line
 from riskmin.executors.base import (
-    COMPILED_FUNCTIONS,
     QUICK_FUNCTIONS,
+    RANGE_FORMS,
     Backend,
     Executor,
+    RowRanges,
     call_arguments,
     items,
     parts_in_time,
@@ -79,14 +80,12 @@ class ThreadExecutor(Executor):
     is_local = True
 
     def __init__(self, shards: Sequence[Shard | LazyShard], n_workers: int, team: Team | None = None) -> None:
-        self.shards = [shard.load() for shard in shards]
+        self.shards = shards if isinstance(shards, RowRanges) else [shard.load() for shard in shards]
         self.n_workers = n_workers
         self._team = team or Team(n_workers - 1)
-        self._prepared: dict[Callable[..., Any], Any] = {}
-        """What compiled functions need of the shards, by the function that prepares it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without threads and prepared shards: a copy makes its own."""
+        """Return the state without threads: a copy makes its own."""
         return {"shards": self.shards, "n_workers": self.n_workers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -102,17 +101,10 @@ class ThreadExecutor(Executor):
         Each thread takes the next shard when it is done with one, so that a slow one delays no other: in one
         compiled call for all of them, if there is one, else in one call of Python per shard.
         """
-        compiled = COMPILED_FUNCTIONS.get(f) if len(self.shards) > 1 else None
-        if compiled is not None and compiled.accepts(*args):
-            if compiled.prepare not in self._prepared:
-                self._prepared[compiled.prepare] = compiled.prepare(self.shards)
-            prepared = self._prepared[compiled.prepare]
-            work = math.inf if prepared is None else compiled.work(prepared)
-            # between shards there is a check of time limits
-            if work <= len(self.shards) * MAX_KERNEL_OPERATIONS:
-                call = compiled.begin(prepared, *args, each=each)
-                self.share(call.loop, call.args, len(self.shards), work, call.memory)
-                return call.results()
+        if len(self.shards) > 1 and isinstance(self.shards, RowRanges) and f in RANGE_FORMS:
+            results = RANGE_FORMS[f](self, *args, each=each)
+            if results is not None:
+                return results
         todo = call_arguments(len(self.shards), args, each)
         # a shard with its arguments is one item
         calls = [(s, *a) for s, a in zip(self.shards, todo, strict=True)]
@@ -201,7 +193,7 @@ class ThreadExecutor(Executor):
         if n_threads == 1:
             return super().total(arrays)
         # ranges of entries, each of which is added up in the same order as by sum_arrays
-        from riskmin._numba.shards.tables import sum_in_order
+        from riskmin._numba.shards.ranges import sum_in_order
 
         total, n_ranges = np.empty(first.shape), 4 * n_threads
         places = np.array([a.__array_interface__["data"][0] for a in arrays])

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from riskmin._numba import lazy_module
+from riskmin.arrays.sequences import tokens_of
 from riskmin.core import Array, LinearMap, Matrix, NDArray
 from riskmin.core.deadline import fill_in_chunks, scatter_in_chunks
 
@@ -139,7 +140,8 @@ class PairChainMap(ChainMap):
 
 def _csr_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray] | None:
     """Return row ends, columns and values of a matrix whose rows are sparse; None for others."""
-    rows = None if X.features.by_columns else X.features.as_scipy()
+    tokens = tokens_of(X)
+    rows = None if tokens.by_columns else tokens.as_scipy()
     return None if rows is None else (rows.indptr, rows.indices, rows.data)
 
 

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.devices.foreign import ForeignArray
+from riskmin.arrays.matrix import as_matrix, is_stored
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
+from riskmin.arrays.sequences import tokens_of
 from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import QUICK_FUNCTIONS, Executor, SerialExecutor, row_ends
+from riskmin.problem.design_operator import gather_rows
 
 CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
@@ -120,7 +123,7 @@ def column_scales(X: Any, weight: NDArray | None = None) -> NDArray:
 
 def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
     """The moments of a shard's columns; None if no row has a positive weight."""
-    X = shard.X.features
+    X: Any = tokens_of(shard.X)
     c = to_numpy(shard.c if given is None else given).astype(np.float64, copy=False)
     # equal weights for the rows of positive weight
     c = c if weighted else (c > 0).astype(np.float64)
@@ -129,7 +132,7 @@ def shard_moments(shard: Shard, weighted: bool, given: NDArray | None = None) ->
     with np.errstate(over="ignore", invalid="ignore"):  # where squares overflow, the deviation is infinite
         if X.array is not None:
             return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
-        if X.foreign is not None:
+        if isinstance(X, ForeignArray):
             return reduce(ColumnMoments.combined_with, _of_foreign(X, c))
         if X.sparse:
             return _of_sparse(X.as_scipy(), c)
@@ -250,8 +253,8 @@ def sampled_moments(risk: Any) -> Moments | None:
 
 def shard_sample_moments(shard: Shard, share: float) -> Moments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
-    X: Any = shard.X.features
-    if not X.is_stored:
+    X: Any = tokens_of(shard.X)
+    if not is_stored(X):
         return None
     step = max(int(1 / share), 1)
     if namespace(shard.c) is not np:  # only the weights of the sample are copied to this process
@@ -269,12 +272,12 @@ def shard_sample_moments(shard: Shard, share: float) -> Moments | None:
         return Moments(0.0, zero, zero)
     # of few rows, the sample is all of them: no copy
     all_dense = X.array is not None and len(rows_used) == len(c)
-    rows = X.take(slice(None)) if all_dense else X.sample(rows_used)
+    rows = X.take(slice(None)) if all_dense else _rows_of(shard._replace(X=X), rows_used)
     n = float(weights.sum())
     with np.errstate(over="ignore", invalid="ignore"):
         if X.sparse:
             return _sparse_moments(rows, weights if rows.format == "csr" else c)
-        c = weights / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
+        c = weights / n
         mean, variance = np.empty(rows.shape[1]), np.empty(rows.shape[1])
         # some columns at a time: new pages for copies of many take longer than the rest
         step = max(2**15 // len(rows), 1)
@@ -287,6 +290,16 @@ def shard_sample_moments(shard: Shard, share: float) -> Moments | None:
 
 
 QUICK_FUNCTIONS.add(shard_sample_moments)
+
+
+def _rows_of(shard: Shard, index: NDArray) -> Any:
+    """Some rows, as an array in double precision or a sparse SciPy array; all rows of sparse columns."""
+    X: Any = shard.X
+    if isinstance(X, ForeignArray):
+        return to_numpy(X.take_double(index))
+    if X.by_columns and X.sparse:  # there is no cheap access to some rows
+        return X.as_scipy()
+    return gather_rows(shard, index)
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> Moments:

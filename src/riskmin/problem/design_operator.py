@@ -6,7 +6,6 @@ results are dense vectors of this process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -15,30 +14,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.compressed import Csr
+from riskmin.arrays.compressed import ROW_RANGE_FORMATS, Csr, without_transpose
 from riskmin.arrays.dense import Dense, DenseFortran, even_ends
 from riskmin.arrays.matrix import as_row_matrix
 from riskmin.arrays.memory_map import exceeds_memory, maps_exceed_budget, release_between, row_batches
+from riskmin.arrays.sequences import tokens_of
 from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_ranges
 from riskmin.core.limits import LIMITS
-from riskmin.executors.base import (
-    SharedCall,
-    even_slices,
-    row_ends,
-)
+from riskmin.executors.base import RowParts, row_ends
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
+from riskmin.problem.compiled.range_forms import SharedRows, form_of, joined, range_kernels
 from riskmin.problem.compiled.row_loops import stored_parts
-from riskmin.problem.compiled.shard_tables import (
-    RowParts,
-    ShardTable,
-    addresses,
-    contiguous,
-    register,
-    table_kernels,
-)
 from riskmin.problem.risk import Risk
 
 
@@ -250,11 +239,6 @@ class DesignOperator:
         total: NDArray = out[0] if len(out) == 1 else out.sum(axis=0)
         return total
 
-    def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
-        """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
-        executor = self.risk.executor
-        return executor.map_local(f, even_slices(self.shape[0], executor.useful_threads(self._row_work)))
-
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
         """The vector a + t b, for vectors with one entry per row."""
         if a.ndim > 1 or len(self.row_ranges) == 1:
@@ -320,7 +304,10 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory available for them."""
-    return exceeds_memory(rows.X.entries)
+    if not maps_exceed_budget():
+        return False
+    X = tokens_of(rows.X)
+    return exceeds_memory(X.as_scipy().data if X.sparse else X.array)
 
 
 def gather_rows(shard: Shard, index: NDArray) -> Any:
@@ -334,14 +321,14 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
 
 def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
-    X: Any = shard.X.without_transpose
-    return X if X.has_row_ranges else row_major_matrix(shard)
+    X = without_transpose(shard.X)
+    return X if isinstance(X, ROW_RANGE_FORMATS) else row_major_matrix(shard)
 
 
 def row_major_matrix(shard: Shard) -> Csr | Dense:
     """X by rows; cached with the shard."""
     if "rows" not in shard.cache:
-        X = shard.X.without_transpose
+        X = without_transpose(shard.X)
         shard.cache["rows"] = X if X.sparse and not X.by_columns else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
@@ -417,21 +404,17 @@ def _gram_ranges(h: NDArray, p: int, block_rows: int) -> Iterable[tuple[int, int
     return release_between(check_each(pairwise([0, *ends.tolist(), len(h)])))
 
 
-def _grams(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
-    """`shard_gram` of each shard."""
-    p, h = shards.shards[0].X.shape[1], contiguous(each)
-    out = np.empty((len(shards), p, p))
-    args = shards.table, shards.like, addresses(h), syrk_address(), gram_block_rows(p), out
-    return SharedCall(table_kernels().gram_of_shards, args, lambda: [(G,) for G in out], gram_memory(p), h)
-
-
-def _gram_work(shards: ShardTable) -> float:
-    """The operations of all Gram matrices; sparse ones are computed shard by shard."""
-    X = shards.shards[0].X
-    return math.inf if X.sparse else GRAM_OPERATIONS * shards.entry_work * float(X.shape[1])
-
-
-register(shard_gram, _grams, _gram_work, lambda: True)
+@form_of(shard_gram)
+def _grams(rows: SharedRows, each: Sequence[NDArray]) -> list[tuple[NDArray]] | None:
+    """`shard_gram` of each shard of dense rows; sparse ones are computed shard by shard."""
+    n, p = len(rows.ranges), rows.X.shape[1]
+    work = GRAM_OPERATIONS * rows.X.nnz * p
+    if rows.X.sparse or work > n * MAX_KERNEL_OPERATIONS:
+        return None
+    out = np.empty((n, p, p))
+    args = rows.ends, rows.stored.X, joined(each), syrk_address(), gram_block_rows(p), out
+    rows.share(range_kernels().gram_of_ranges, *args, work=work, memory=gram_memory(p))
+    return [(G,) for G in out]
 
 
 def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -449,19 +432,15 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     return (out,)
 
 
-def _gram_diagonals(shards: ShardTable, each: Sequence[NDArray]) -> SharedCall:
+@form_of(shard_gram_diagonal)
+def _gram_diagonals(rows: SharedRows, each: Sequence[NDArray]) -> list[tuple[NDArray]] | None:
     """`shard_gram_diagonal` of each shard of sparse rows."""
-    h, (rows, parts) = contiguous(each), shards.rows_of_results(shards.shards[0].X.shape[1])
-    args = shards.table, shards.like, addresses(h), rows
-    return SharedCall(table_kernels().gram_diagonal_of_shards, args, lambda: [(d,) for d in parts], kept=h)
-
-
-register(
-    shard_gram_diagonal,
-    _gram_diagonals,
-    lambda shards: shards.entry_work if shards.shards[0].X.sparse else math.inf,
-    lambda: True,
-)
+    if not rows.X.sparse:
+        return None
+    p = rows.X.shape[1]
+    out = rows.results(p)
+    rows.share(range_kernels().gram_diagonal_of_ranges, rows.ends, rows.stored.X, joined(each), p, out)
+    return [(diagonal,) for diagonal in out[:, :p]]
 
 
 def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:

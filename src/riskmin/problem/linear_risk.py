@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays.dense import even_ends
+from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.finite import check_finite
-from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix, check_products
+from riskmin.arrays.matrix import TRANSPOSE_FROM_COLUMNS, as_matrix, as_row_matrix, check_products, is_stored
 from riskmin.arrays.namespace import as_array_like, as_numpy, as_rows_of, full_like, to_floats, to_numpy
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata, is_partitioned
 from riskmin.arrays.sequences import Sequences, even_sequence_ends
@@ -20,6 +21,7 @@ from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
 from riskmin.core.limits import LIMITS
 from riskmin.core.messages import is_whole_number
 from riskmin.executors import Backend, Executor, Serial, as_backend
+from riskmin.executors.base import RowRanges
 from riskmin.linear_maps.linear import SingleOutput
 from riskmin.losses import get_loss
 from riskmin.losses.base import Loss
@@ -120,7 +122,7 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     if isinstance(X, PartitionedMatrix):
         if X.source is None:
             return len(X.parts)
-    elif X.one_block or not X.is_stored:
+    elif X.one_block or not is_stored(X):
         return 1
     size = X.nnz
     # a shard adds p numbers per output to the gradient: it needs several entries per column
@@ -128,15 +130,11 @@ def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     return min(max(min(columns * size // LIMITS.shard_entries, size // entries_per_shard), 1), 64)
 
 
-def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
+def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> RowRanges:
     """Cut the rows into contiguous shards; a matrix whose rows cannot be cut becomes a single one."""
-    ends = X.shard_ends(n_shards)
-    parts = [(X, slice(None))] if len(ends) == 2 else [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
     # the shards of a wide X also store its transpose, for the pullback
     wide = wide and X.sparse and not X.one_block and _is_wide(X.shape[1], X.nnz)
-    return [
-        Shard(part.with_transpose() if wide else part, y[rows], c[rows], ShardCache()) for part, rows in parts
-    ]
+    return RowRanges(Shard(X, y, c, ShardCache()), X.shard_ends(n_shards), wide=wide)
 
 
 def lazy_shards(
@@ -176,7 +174,7 @@ def sequence_layout(
         )
     if lengths is None:
         raise ValueError(f"{name} is a loss of sequences: give lengths, how many rows each sequence has")
-    if tokens.foreign is not None:
+    if isinstance(tokens, ForeignArray):
         raise ValueError(
             f"{name} is computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
         )
@@ -201,7 +199,7 @@ def query_layout(
         return None, loss
     ends = query_ends(labels)
     # parts that cannot be cut again must not end within a query
-    if ends is None or not X.can_end_at(ends):
+    if ends is None or (isinstance(X, PartitionedMatrix) and not X.can_end_at(ends)):
         return None, loss
     split = loss.by_query(labels, c)
     return (None, loss) if split is None else (ends, split)
@@ -355,12 +353,13 @@ def _place_rows(
     # blocks of multi-output scores need row access
     X = as_row_matrix(X) if X.sparse and X.by_columns and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
-    holder = backend.place(make_shards(X, y, c, count, wide=wide))
-    if not X.is_stored:
+    shards = make_shards(X, y, c, count, wide=wide)
+    holder = backend.place(shards)
+    if not is_stored(X):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
     local = holder.is_local and X.score_like is None
-    return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
+    return holder, shards.rows if local else None, RowMetadata.from_rows(X, y, c)
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:

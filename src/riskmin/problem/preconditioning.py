@@ -14,20 +14,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.arrays.compressed import CsrWithTranspose
 from riskmin.arrays.dense import Dense
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.memory_map import exceeds_memory
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
-from riskmin.arrays.sequences import Sequences
+from riskmin.arrays.sequences import Sequences, tokens_of
 from riskmin.core import Array, Cut, Iterate, Matrix, NDArray, Shard, ShardCache, Solver, UnsupportedProblem
 from riskmin.core.limits import LIMITS
 from riskmin.executors import Executor
+from riskmin.executors.base import RowRanges, row_ends
 from riskmin.linear_maps.linear import Standardized, WithIntercept
 from riskmin.linear_maps.tree import Tree
 from riskmin.problem.column_moments import is_linear, sampled_moments
@@ -123,7 +125,7 @@ class Preconditioner:
         rows = self._stored(risk)
         if rows is None:
             return self._implicit(risk)
-        changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
+        changed = replace(risk, executor=_with_rows(risk.executor, rows), rows=rows, row_metadata=None)
         if (linear_map := risk.linear_map).centered:
             # the mean of the changed columns (x - m) s
             mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
@@ -135,9 +137,9 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return False
-        X = rows.X.features
+        X = tokens_of(rows.X)
         if X.sparse and self._stays_sparse(X.as_scipy()):
-            return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.entries)
+            return X.nnz <= LIMITS.copy_max_entries and not exceeds_memory(X.as_scipy().data)
         return X.array is not None and X.nnz <= LIMITS.copy_max_entries
 
     def _stored(self, risk: Risk) -> Shard | None:
@@ -145,10 +147,11 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not risk.executor.is_local:
             return None
-        changed, ends = self._stored_matrix(rows.X.features), rows.X.sequence_ends
+        changed = self._stored_matrix(tokens_of(rows.X))
         if changed is None:
             return None
-        return rows._replace(X=changed if ends is None else Sequences(changed, ends), cache=ShardCache())
+        grouped = Sequences(changed, rows.X.ends) if isinstance(rows.X, Sequences) else changed
+        return rows._replace(X=grouped, cache=ShardCache())
 
     def _stored_matrix(self, X: Any) -> Matrix | None:
         """The matrix with its columns changed; None if a copy would be too large."""
@@ -215,16 +218,11 @@ class Preconditioner:
         return replace(risk, linear_map=outer, rows=None)
 
 
-def _with_rows(executor: Executor, X: Any) -> Executor:
+def _with_rows(executor: Executor, rows: Shard) -> Executor:
     """An executor of the same kind, with the new rows in shards of the same sizes."""
-    shards: list[Shard] = executor.map(_itself)
-    ends = np.cumsum([0, *(len(shard.c) for shard in shards)]).tolist()
-    parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
-    wide = [shard.X.without_transpose is not shard.X for shard in shards]
-    parts = [part.with_transpose() if w else part for part, w in zip(parts, wide, strict=True)]
-    return executor.with_shards(
-        [old._replace(X=part, cache=ShardCache()) for old, part in zip(shards, parts, strict=True)]
-    )
+    ends, first = np.array(row_ends(executor)), executor.map(_itself)[0]
+    wide = isinstance(first.X, CsrWithTranspose)
+    return executor.with_shards(RowRanges(rows, ends, wide=wide))
 
 
 def _itself(shard: Shard) -> Shard:

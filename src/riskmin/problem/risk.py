@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-import riskmin.problem.compiled.shard_tables  # noqa: F401 (threads share the shards in compiled calls)
+import riskmin.problem.compiled.range_forms  # noqa: F401 (threads share ranges of rows in compiled calls)
 from riskmin.arrays.namespace import count_by_index, namespace
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Array, Cut, Evaluation, LinearMap, NDArray, Shard, ShardCache, ShardStateLost

@@ -17,13 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.compressed import ROW_RANGE_FORMATS
+from riskmin.arrays.devices.foreign import ForeignArray
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import namespace
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, LinearMap, Matrix, Shard
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import QUICK_FUNCTIONS
 from riskmin.losses.base import Loss
 from riskmin.numerics.precision import sum_rounding
+from riskmin.problem.design_operator import gather_rows
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.problem.shard_ops import blocks, product_blocks, rows_per_block, scores
@@ -199,7 +203,7 @@ def shard_sizes(
     columns, others, sampled_weight, whole = abs(0.0 * w), 0.0, 0.0, float(shard.c.sum())
     shard = _strided(shard)
     ranges = list(_sampled_blocks(shard, linear_map))
-    if len(ranges) > 1 and shard.X.foreign is None and not shard.X.sparse and shard.X.sequence_ends is None:
+    if len(ranges) > 1 and shard.X.array is not None:
         shard, ranges = _gathered(shard, ranges)
     for i, j in ranges:
         z, c = linear_map.scores(shard.X, w, i, j), shard.c[i:j]
@@ -225,24 +229,23 @@ def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) 
 
 def _strided(shard: Shard) -> Shard:
     """A shard with every m-th row of an array of another library, of which one block is all rows."""
-    if shard.X.foreign is None:
+    if not isinstance(shard.X, ForeignArray):
         return shard
     step = math.prod(shard.X.shape) // LIMITS.sampled_entries
     if step < 2:
         return shard
     step |= 1  # rows may alternate
     # views, without a copy
-    X, y, c = (a[::step] for a in (shard.X.foreign, shard.y, shard.c))
+    X, y, c = (a[::step] for a in (shard.X.X, shard.y, shard.c))
     return Shard(as_matrix(X), y, c, {})
 
 
 def _gathered(shard: Shard, ranges: list[tuple[int, int]]) -> tuple[Shard, list[tuple[int, int]]]:
     """The rows in some ranges as one block, since each range costs several calls; where they are stored."""
     index = np.concatenate([np.arange(i, j) for i, j in ranges])
-    rows = shard.X.sample(index) if len(index) * shard.X.shape[1] <= 2 * LIMITS.sampled_entries else None
-    if rows is None:
+    if len(index) * shard.X.shape[1] > 2 * LIMITS.sampled_entries:
         return shard, ranges
-    return Shard(as_matrix(rows), shard.y[index], shard.c[index], {}), [(0, len(index))]
+    return Shard(as_matrix(gather_rows(shard, index)), shard.y[index], shard.c[index], {}), [(0, len(index))]
 
 
 def _sampled_entries(entries_per_row: int) -> int:
@@ -253,13 +256,13 @@ def _sampled_entries(entries_per_row: int) -> int:
 def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
     """Ranges of rows with about `_sampled_entries` entries in all."""
     # evenly spaced over the shard, since neighboring rows may be alike
-    X, (n, p) = shard.X, shard.X.shape
-    entries = n * p if X.foreign is not None else X.nnz
-    one_range = X.foreign is None and not X.has_row_ranges and rows_per_block(X, linear_map.columns) >= n
+    X, n = shard.X, shard.X.shape[0]
+    entries, can_be_cut = X.nnz, isinstance(X, (ForeignArray, *ROW_RANGE_FORMATS))
+    one_range = not can_be_cut and rows_per_block(X, linear_map.columns) >= n
     sampled = _sampled_entries(entries // max(n, 1))
     if entries <= sampled:
         yield from product_blocks(shard, linear_map)
-    elif X.sequence_ends is not None or one_range:
+    elif isinstance(X, Sequences) or one_range:
         # ranges that cannot be cut, such as all rows of a kernel matrix: every m-th of them
         ranges = list(blocks(shard, linear_map))
         yield from ranges[:: max(min(entries // sampled, len(ranges)), 1)]

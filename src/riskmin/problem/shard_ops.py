@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.compressed import Csr
 from riskmin.arrays.dense import Dense, DenseFortran
+from riskmin.arrays.finite import first_not_finite
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, LinearMap, Shard, ShardStateLost
 from riskmin.core.limits import LIMITS
 from riskmin.losses.base import Loss
@@ -29,7 +32,7 @@ from riskmin.problem.compiled.tracing import TracedLoss
 def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     """Ranges of rows to score together."""
     X: Any = shard.X
-    if X.sequence_ends is not None:  # sequences, which can only be cut at their ends
+    if isinstance(X, Sequences):  # sequences, which can only be cut at their ends
         ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
         return ranges
     n, step = X.shape[0], rows_per_block(X, linear_map.columns)
@@ -54,12 +57,7 @@ def product_blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, i
 
     Rows are added to the gradient one after the other in C order and in CSR, whatever the blocks.
     """
-    if (
-        linear_map.is_identity
-        and shard.X.has_row_ranges
-        and not shard.X.by_columns
-        and not maps_exceed_budget()
-    ):
+    if linear_map.is_identity and isinstance(shard.X, Csr | Dense) and not maps_exceed_budget():
         return ((0, shard.X.shape[0]),)
     return blocks(shard, linear_map)
 
@@ -140,7 +138,7 @@ def hessian_product_at(
 
 def is_finite(shard: Shard) -> bool:
     """Whether the rows of a shard hold neither NaN nor infinity."""
-    return shard.X.first_not_finite() is None
+    return first_not_finite(shard.X) is None
 
 
 # ---------------------------------------------------------------- cached scores
@@ -224,19 +222,6 @@ def value_slopes(
     if cacheable:
         state["evaluation"] = LineEvaluation(t, loss, tangents)
     return value, slope_t, slope_b
-
-
-def second_derivatives(
-    shard: Shard, key: int, loss: Loss | TracedLoss, t: float, b: float
-) -> tuple[float, float, float, float, float, float, float]:
-    """The loss at scores z + t dz + b, its derivatives in t, b, t t, t b and b b, and the sum of |slopes|.
-
-    For one score per row; the second derivatives of a loss that is not smooth count as 0.
-    """
-    state = cursor_state(shard, key)
-    (sums,) = line_sums(shard, loss, t, b, (state["z"], state.get("dz")))
-    value, slope_t, slope_b, _, size, *second = sums.tolist()
-    return value, slope_t, slope_b, *second, size
 
 
 def line_sums(
@@ -386,7 +371,7 @@ def inner(a: Array, b: Array) -> float:
 
 def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to evaluate together on a line."""
-    if has_score_matrix(linear_map) or shard.X.sequence_ends is not None:
+    if has_score_matrix(linear_map) or isinstance(shard.X, Sequences):
         yield from blocks(shard, linear_map)
         return
     z = state["z"]

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
 from riskmin.arrays.dense import even_ends
-from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace, to_numpy
+from riskmin.arrays.namespace import as_array_like, as_indices_like, namespace
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.deadline import check
 
@@ -21,7 +19,6 @@ class ForeignArray(Matrix):
 
     X: Array
 
-    is_stored = True
     one_block = True
     COPIED_ENTRIES: ClassVar[int] = 2**22
     """Entries of a block of rows that is converted to double precision at a time."""
@@ -29,10 +26,6 @@ class ForeignArray(Matrix):
     @property
     def shape(self) -> tuple[int, int]:
         return self.X.shape[0], self.X.shape[1]
-
-    @property
-    def foreign(self) -> Array:
-        return self.X
 
     @cached_property
     def score_like(self) -> Array:
@@ -50,19 +43,8 @@ class ForeignArray(Matrix):
     def shard_ends(self, n_shards: int) -> NDArray:
         return even_ends(self.shape[0], n_shards)
 
-    def sample(self, index: NDArray) -> NDArray:
-        step = max(self.shape[0] // len(index), 1)
-        return to_numpy(self.X[::step]).astype(np.float64, copy=False)
-
     def absolute(self, start: int, stop: int) -> ForeignArray:
         return ForeignArray(abs(self.X[start:stop]))
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        xp = namespace(self.X)
-        if bool(xp.all(xp.isfinite(self.X))):
-            return None
-        rows, columns = xp.nonzero(~xp.isfinite(self.X))
-        return int(rows[0]), int(columns[0])
 
     def take_double(self, index: NDArray) -> Array:
         """Some rows in double precision, on the device of X."""

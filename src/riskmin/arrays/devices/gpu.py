@@ -249,7 +249,7 @@ class GpuDense(ForeignArray):
         return [(r, self.kernels._replace(X=self.kernels.X[:, r])) for r in ranges]
 
     @property
-    def one_pass(self) -> bool:  # type: ignore[override]
+    def one_pass(self) -> bool:
         """Whether a row fits into the registers of a block: value and gradient take one read of X."""
         return len(self._column_blocks) == 1
 
@@ -304,6 +304,3 @@ class GpuDense(ForeignArray):
             return None
         with on_stream_of(self.X):
             return to_library_of(self.kernels.hessian_product(as_cupy(d), as_cupy(h)), d)
-
-    def sample(self, index: NDArray) -> NDArray:
-        return to_numpy(self.take_double(index))

@@ -42,9 +42,9 @@ class GpuSparse(Matrix):
     """An empty array of float64 in the library of X, on its device."""
 
     sparse = True
-    is_stored = True
     one_block = True
     on_gpu = True
+    one_pass = False  # value and gradient take two reads of X
 
     @classmethod
     def from_sparse(cls, X: Any) -> GpuSparse:
@@ -126,17 +126,6 @@ class GpuSparse(Matrix):
 
     def as_scipy(self) -> Any:
         return self._host
-
-    def sample(self, index: NDArray) -> Any:
-        return self._host[index].astype(np.float64)
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        with on_stream_of(self.score_like):
-            if self.kernels.is_finite():
-                return None
-        rows = self._host
-        k = int(np.flatnonzero(~np.isfinite(rows.data))[0])
-        return int(np.searchsorted(rows.indptr, k, side="right")) - 1, int(rows.indices[k])
 
 
 def _check_indices(indptr: Any, indices: Any, values: Any, p: int) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.compressed import without_transpose
 from riskmin.arrays.devices.gpu import copied_to_gpu, empty_on_gpu, free_memory, why_no_gpu
 from riskmin.arrays.devices.streamed import BLOCK_BYTES, BYTES_PER_ROW, StreamedRows
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_array_like, is_sparse
-from riskmin.core import Matrix, Shard
+from riskmin.arrays.sequences import Sequences
+from riskmin.core import Shard
 
 USABLE_SHARE = 0.9
 """The share of the free memory that is used: libraries allocate some of it themselves."""
@@ -67,9 +69,9 @@ def on_device(X: Any, device: str, *, stream: bool = True) -> Any:
 
 def shard_on_device(shard: Shard, device: str | Callable[[Any], Any]) -> Shard:
     """Return a shard with rows, labels and weights on a device, or where a function of its rows puts them."""
-    X: Matrix = shard.X.without_transpose
+    X = without_transpose(shard.X)
     rows = X.as_scipy() if X.sparse else X.array
-    if rows is None or X.sequence_ends is not None:
+    if rows is None or isinstance(X, Sequences):
         raise ValueError("rows of sequences, and rows that are computed, stay on the CPU: leave device out")
     placed = as_matrix(device(rows) if callable(device) else on_device(rows, device, stream=False))
     labels, like = np.asarray(shard.y), placed.score_like

@@ -178,7 +178,6 @@ class StreamedRows(Matrix):
         At most this many bytes are copied at a time.
     """
 
-    is_stored = True
     one_block = True
 
     def __init__(
@@ -213,7 +212,8 @@ class StreamedRows(Matrix):
         return int(np.diff(self.ends).max())
 
     @property
-    def one_pass(self) -> bool:  # type: ignore[override]
+    def one_pass(self) -> bool:
+        """Whether value and gradient take one read of X."""
         return self.on_gpu and all(matrix.one_pass for matrix in self._blocks())
 
     @cached_property
@@ -247,12 +247,6 @@ class StreamedRows(Matrix):
         for block, (i, j) in zip(self._blocks(), pairwise(self.shard_ends(0).tolist()), strict=True):
             if (first := max(i, start)) < (last := min(j, stop)):
                 block.pullback(dz[first - start : last - start], first - i, last - i, out)
-
-    def first_not_finite(self) -> tuple[int, int] | None:
-        if np.isfinite(self.host).all():
-            return None
-        row, column = np.argwhere(~np.isfinite(self.host))[0]
-        return int(row), int(column)
 
     @property
     def streamed_bytes(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
+from riskmin.arrays.sequences import tokens_of
 from riskmin.core import NDArray, Shard
 from riskmin.estimators.persistence.records import read_count
 from riskmin.linear_maps.chain import ChainMap, PairChainMap
@@ -29,7 +30,7 @@ def with_seen_pairs(risk: Risk) -> Risk:
 
 def pairs_of_shard(shard: Shard, k: int) -> csr_array:
     """Return a (features, k) array that is nonzero where a feature and a label occur at one token."""
-    X = shard.X.features
+    X = tokens_of(shard.X)
     rows = X.as_scipy() if X.sparse else X.array
     if rows is None:
         raise ValueError(

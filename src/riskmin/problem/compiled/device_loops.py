@@ -120,8 +120,9 @@ def score_cut(
 # ---------------------------------------------------------------- one pass over X
 def value_grad(shard: Shard, traced: TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w: in one read of X where rows are not too long."""
+    X: Any = shard.X
     inner: Any = linear_map
-    one_pass = shard.X.one_pass
+    one_pass = X.one_pass
     if one_pass and inner.is_identity:
         return _one_pass(shard, traced, w, 0.0)[:2]
     if one_pass and inner.standardized and inner.inner.is_identity:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba import lazy_module
+from riskmin.arrays.compressed import ROW_RANGE_FORMATS
 from riskmin.arrays.dense import check_weight_count
 from riskmin.arrays.memory_map import maps_exceed_budget, release_between
 from riskmin.core import Array, LinearMap, NDArray, Shard
@@ -126,7 +127,7 @@ def mixed_tangent(
 def value_grad(shard: Shard, traced: TracedLoss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w: in one pass where the format allows it."""
     inner: Any = linear_map
-    by_blocks = shard.X.has_row_ranges
+    by_blocks = isinstance(shard.X, ROW_RANGE_FORMATS)
     if by_blocks and inner.is_identity:
         grad, sums = _one_pass(shard, traced, w, 0.0)
     elif by_blocks and inner.standardized and inner.inner.is_identity:

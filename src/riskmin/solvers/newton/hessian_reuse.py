@@ -11,6 +11,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import as_indices_like, namespace
 from riskmin.core import Array, Hessian, NDArray
+from riskmin.executors.base import RowParts
 from riskmin.losses.hessian import separable_hessian
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
@@ -228,7 +229,7 @@ class ReusedHessian(LinearSystem):
     def operator(self, hessian: Hessian, lam: float) -> tuple[Callable[[Array], Array], Array | None]:
         """The product with lam K + X' H X, for a diagonal K, and its diagonal, if that is available."""
         risk, h = self.design.risk, hessian.diagonal
-        parts = [h[part] for part in self.design.shard_slices]
+        parts = RowParts(h, self.design.shard_ends)
         low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
         zeros = np.zeros(self.design.shape[1])
         penalty = lam * (self.reg.terms(zeros).square + zeros)

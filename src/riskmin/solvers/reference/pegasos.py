@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.matrix import is_stored
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.messages import check_whole
 from riskmin.problem.objective import Objective
@@ -70,7 +71,7 @@ class Pegasos(Solver):
         if reason := local_rows_reason(self, obj):
             return reason
         X = obj.risk.rows.X
-        if obj.risk.intercept.profiled or X.foreign is not None or X.entries is None:
+        if obj.risk.intercept.profiled or not is_stored(X):
             return f"{self.name} with samples needs NumPy rows without an intercept: use Pegasos() or Auto"
         return None
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.arrays.matrix import is_stored
 from riskmin.core import Array, Cut, Iterate, NDArray, Solver
 from riskmin.core.blas_threads import scipy_linalg
 from riskmin.losses.hessian import hessian_product
@@ -71,7 +72,7 @@ class UnpenalizedNewton(Solver):
     def size_reason(cls, obj: Objective) -> str | None:
         """Return why the rows cannot be copied and standardized; None if they can."""
         risk: Any = obj.risk
-        if risk.rows is None or risk.rows.X.foreign is not None or risk.rows.X.entries is None:
+        if risk.rows is None or not is_stored(risk.rows.X):
             return "without a penalty (alpha=0), all rows must be in this process: give alpha > 0"
         if np.prod(risk.rows.X.shape) > cls.MAX_ENTRIES or risk.dim > cls.MAX_WEIGHTS:
             return f"without a penalty (alpha=0), {cls.MAX_WEIGHTS} weights are the limit: give alpha > 0"

@@ -75,7 +75,7 @@ class DeviceDesign(DesignOperator):
     def gather(self, index: NDArray) -> Array:
         """The rows of an index, beside X, as they are stored."""
         (shard,) = self.risk.executor.map(_itself)
-        return namespace(shard.y).take(shard.X.foreign, as_indices_like(index, shard.y), axis=0)
+        return namespace(shard.y).take(shard.X.X, as_indices_like(index, shard.y), axis=0)
 
     # ------------------------------------------------------------ vectors with one entry per row
     def combination(self, a: Array, t: float, b: Array) -> Array:
@@ -190,7 +190,8 @@ def scaled_rows(
 
     With `rounded`, the rows are in float32 at most, as tensor cores take them.
     """
-    X: Any = shard.X.foreign
+    matrix: Any = shard.X
+    X = matrix.X
     xp = namespace(X)
     kind = xp.float64 if not rounded or X.dtype == xp.float64 else xp.float32
     (active,) = xp.nonzero(h)

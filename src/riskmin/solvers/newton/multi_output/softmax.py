@@ -125,7 +125,7 @@ class SoftmaxProblem:
         inner = linear_map.inner if isinstance(linear_map, WithIntercept) else linear_map
         X: Any = row_matrix(risk.rows)
         few = len(risk.rows.y) * linear_map.columns <= cls.MAX_SCORES
-        plain = type(inner) is MultiOutput and (X.sparse or X.entries.dtype == float)
+        plain = type(inner) is MultiOutput and (X.sparse or X.array.dtype == float)
         if not (few and plain and obj.reg.penalized_part.diagonal):
             return False
         square = np.ravel(obj.reg.penalized_part.terms(np.ones(risk.dim - obj.n_intercepts)).square)
