@@ -13,7 +13,6 @@ Newton's method does, and a system of some four unknowns per table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
