@@ -194,7 +194,7 @@ class _TableSystem:
         x = _Unknowns(0 * self.h, 0 * t.p, np.zeros((len(t.p), 2)), 0.0, 0 * t.w, 0.0)
         for _ in range(self.REFINEMENTS):
             more = self._linear(*self._residuals(x, rho, raised))
-            x = _Unknowns(*(part + change for part, change in zip(x, more, strict=True)))
+            x = _Unknowns(*(a + b for a, b in zip(x, more, strict=True)))  # type: ignore[operator]
         t.target = x.w, x.b
         return [x.gamma[t.free], (x.p[:, None] - x.gamma)[t.free], x.p]
 
