@@ -82,12 +82,12 @@ class ExactAscent(RowState, BlockAscent):
         if start is not None:
             self.set_duals(start)
         value, _, u, cut = self._evaluate_cut(self.w, fresh=start is None)
-        s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
-        if u0 is None:
-            # Empty rows have score zero: their slopes are already optimal.
-            u = u.copy()  # the cut keeps those before
-            u[self.rows] *= s
-            self.set_duals(u)
+        # Given multipliers may be those of another lam.
+        s = self.obj.reg.scale(cut, self.obj.lam)
+        u = u.copy()  # the cut keeps those before
+        # Empty rows have score zero: their slopes are already optimal.
+        u[self.rows] *= s
+        self.set_duals(u)
         # w = grad Omega*(-s a / lam), whatever the offset of the cut.
         self.next = self.obj.argmin(Cut(s * cut.a, 0.0))
         return self._iterate(self.w, value + self.obj.lam * self.obj.reg.value(self.w), cut)

@@ -211,11 +211,10 @@ class MulticlassAscent(ActiveRows, BlockAscent):
         else:
             self.beta = u0
         risk, cut = self._evaluate(self.z)
-        if u0 is None:
-            s = obj.reg.penalized_part.scale(self._proximal(cut), obj.lam)
-            self._scale_multipliers(s)
-            cut = Cut(s * cut.a, s * cut.b)
-        self._set_weights(cut)
+        # Given multipliers may be those of another lam.
+        s = obj.reg.penalized_part.scale(self._proximal(cut), obj.lam)
+        self._scale_multipliers(s)
+        self._set_weights(Cut(s * cut.a, 0.0))
         self._mix(cut)
         # All rows are active until the next check.
         self.active, self.order[:], self.sweep_stats[:] = len(self.rows), self.rows, 0.0
