@@ -12,13 +12,12 @@ from riskmin.arrays.namespace import namespace
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Shard
 from riskmin.losses.base import Loss
-from riskmin.problem.design_operator import rows_exceed_memory
+from riskmin.problem.design_operator import mean_squared_norm, rows_exceed_memory
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import beside_another_library, bounded_curvature, loss_of
 from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
-from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
@@ -306,7 +305,7 @@ class Facts:
     def row_norm_ratio(self) -> float:
         """The mean |x_i|^2 relative to n lam: a visit moves a multiplier by about the inverse of it."""
         rows = self.risk.rows
-        return rms_row_norm(rows) ** 2 / (len(rows.y) * self.obj.lam)
+        return mean_squared_norm(rows) / (len(rows.y) * self.obj.lam)
 
     @property
     def cheap_factorization(self) -> bool:

@@ -1,14 +1,14 @@
-"""Validation of saved states before a solver continues from one: compiled kernels trust their arrays."""
+"""States of runs by declared attributes, validated before a run continues: compiled kernels trust them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
-from riskmin.core import Array
+from riskmin.core import Array, Cut
 from riskmin.problem.objective import Objective
 
 NO_INTEGER_ARRAYS: Mapping[str, int] = {}
@@ -73,6 +73,76 @@ def _check_entries(name: str, a: Any, below: int | None, finite: bool) -> None:
             raise ValueError(f"its array {name} has numbers outside of 0 to {below - 1}")
     elif np.isnan(a).any() or (finite and not np.isfinite(a).all()):
         raise ValueError(f"its array {name} holds {'NaN or infinity' if finite else 'NaN'}")
+
+
+CUT: Any = Cut("d", float)  # type: ignore[arg-type]
+"""The declaration of a cut in `SavedAttributes.SAVED`."""
+
+
+class SavedAttributes:
+    """A run whose state is the attributes that `SAVED` declares.
+
+    Examples
+    --------
+    >>> class Run(SavedAttributes):
+    ...     SAVED = {"w": "d", "steps": int, "L": float, "best": CUT}
+    ...     w, steps, L, best = np.zeros(2), 3, 0.5, Cut(np.ones(2), 1.0)
+    >>> run = Run()
+    >>> state = run.state()
+    >>> sorted(state)
+    ['L', 'best_a', 'best_b', 'steps', 'w']
+    >>> run.steps = 0
+    >>> run.restore(state, d=2)
+    >>> run.steps, run.best.b
+    (3, 1.0)
+    """
+
+    SAVED: ClassVar[Mapping[str, Any]] = {}
+    """Dimensions of an array, as in `check_state`; int or float; or a named tuple of these, None for what is
+    not saved."""
+
+    def saved(self) -> Mapping[str, Any]:
+        """The attributes of this run; by default those of the class."""
+        return self.SAVED
+
+    def state(self) -> dict[str, Array]:
+        """The attributes as arrays, those of named tuples part by part; arrays of NumPy are copies."""
+        found = {}
+        for name, (attribute, part, spec) in self._parts().items():
+            value = getattr(self, attribute) if part is None else getattr(getattr(self, attribute), part)
+            found[name] = np.array([value]) if isinstance(spec, type) else _copied(value)
+        return found
+
+    def restore(
+        self, state: Mapping[str, Array], below: Mapping[str, int] = NO_INTEGER_ARRAYS, **sizes: int
+    ) -> None:
+        """Set the attributes to those of a state, once `check_state` finds nothing wrong with it."""
+        specs = {name: spec for name, (_, _, spec) in self._parts().items()}
+        limits = {name: 2**62 for name, spec in specs.items() if spec is int} | dict(below)
+        shapes = {name: "1" if isinstance(spec, type) else spec for name, spec in specs.items()}
+        check_state(state, shapes, limits, **sizes)
+        parts: dict[str, dict[Any, Any]] = {}
+        for name, (attribute, part, spec) in self._parts().items():
+            value = spec(state[name][0]) if isinstance(spec, type) else _copied(state[name])
+            parts.setdefault(attribute, {})[part] = value
+        for attribute, values in parts.items():
+            kind: Any = type(self.saved()[attribute])
+            setattr(self, attribute, values[None] if None in values else kind(**values))
+
+    def _parts(self) -> dict[str, tuple[str, str | None, Any]]:
+        """The attribute, the part and the dimensions of each array of a state."""
+        found: dict[str, tuple[str, str | None, Any]] = {}
+        for name, spec in self.saved().items():
+            parts = spec._asdict() if isinstance(spec, tuple) else {None: spec}  # type: ignore[attr-defined]
+            for part, dimensions in parts.items():
+                if dimensions is not None:
+                    found[name if part is None else f"{name}_{part}"] = name, part, dimensions
+        return found
+
+
+def _copied(a: Array) -> Array:
+    """A copy of an array of NumPy, which kernels may change; those of other libraries are replaced only."""
+    return a.copy() if isinstance(a, np.ndarray) else a
 
 
 def check_row_order(order: Any, n: int) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.dual.multiclass_sweep import MAX_VIOLATION, SHRINK_VIOLATION_RATIO, row_violation
+from riskmin._numba.dual.multiclass_sweep import SHRINK_VIOLATION_RATIO, row_violation
+from riskmin._numba.dual.sweep import MAX_SLOPE
 
 
 @njit()
@@ -75,7 +76,7 @@ def select_violating_rows(marks: Any, rows: Any, order: Any, out: Any) -> int:
         if marks[i, 1] <= SHRINK_VIOLATION_RATIO * max_violation:
             order[active] = i
             active += 1
-    out[MAX_VIOLATION] = max_violation
+    out[MAX_SLOPE] = max_violation
     return active
 
 

@@ -2,10 +2,10 @@ r"""Sweeps of dual block ascent for the multiclass max-margin loss, with L2 regu
 
 The multipliers of a row, one per class, are a point beta of a simplex. A visit moves them to the optimum with
 all other rows fixed: the projection onto the simplex of :math:`\beta + s / A`, for the slacks :math:`s_j =
-\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. There is one sweep per layout of the weights.
-For sparse rows, the weights of a feature are contiguous, padded to a multiple of four. For dense rows, the
-weights of a class are contiguous, and classes far from attaining a row's maximum are left out, since each
-costs an inner product. damping is None where it is 1, so that its code is not compiled.
+\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. For sparse rows, the weights of a feature are
+contiguous, padded to a multiple of four; for dense rows, indices are None, and the weights of a class are
+contiguous. Classes far from attaining a row's maximum are left out. damping is None where it is 1, scale
+where the regularizer has no weights, and b without intercepts, so that their code is not compiled.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba.compile_cache import njit
-from riskmin._numba.dual.sweep import CACHE_LINE_BYTES, PREFETCH_ENTRIES_AHEAD, _prefetch, _shuffle_step
+from riskmin._numba.dual.sweep import (
+    CACHE_LINE_BYTES,
+    MAX_SLOPE,
+    N_MOVES,
+    PREFETCH_ENTRIES_AHEAD,
+    _load_progress,
+    _prefetch,
+    _shuffle_step,
+    _store_progress,
+)
 from riskmin._numba.simplex_loops import simplex_shift
 
 ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uintp(k) for k in range(9))
 ROWS_AHEAD = np.uintp(PREFETCH_ENTRIES_AHEAD)
 CURVATURE, STEP_SIZE = ZERO, ONE
 """Columns of `terms`: the curvature A = c |x|^2 / lam, and the step size c / lam."""
-MAX_VIOLATION, N_ROW_VISITS, N_ROW_MOVES, PARTIAL_MAX_VIOLATION, N_ROWS_KEPT = range(5)
-"""Slots of `out`: the largest violation met in a sweep, the number of visits, the number of rows moved.
-
-The last two carry a sweep over from one call to the next: its violation so far, and the number of rows that
-stay active.
-"""
 MIN_MULTIPLIER_CHANGE = 4e-16
 """Smaller changes of a multiplier are rounding errors."""
 SHRINK_VIOLATION_RATIO = 0.1
@@ -122,23 +125,6 @@ def _drop_classes(active_classes: Any, i: Any, k: Any, row_beta: Any, slack: Any
     return k
 
 
-@njit(inline="always")
-def _load_progress(begins: bool, out: Any) -> tuple[float, Any]:
-    """Return the violation that earlier calls of this sweep met, and the number of rows that they kept."""
-    if begins:
-        out[PARTIAL_MAX_VIOLATION] = out[N_ROWS_KEPT] = 0.0
-    return out[PARTIAL_MAX_VIOLATION], np.uintp(out[N_ROWS_KEPT])
-
-
-@njit(inline="always")
-def _store_progress(violation: float, kept: Any, ends: bool, active: int, out: Any) -> None:
-    """Store the sums of this call for the next one; after the last call, the results of the sweep."""
-    out[PARTIAL_MAX_VIOLATION], out[N_ROWS_KEPT] = violation, kept
-    if ends:
-        out[MAX_VIOLATION] = violation
-        out[N_ROW_VISITS] += active
-
-
 # ---------------------------------------------------------------- sparse rows
 @njit(inline="always")
 def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, slack: Any) -> None:
@@ -201,18 +187,22 @@ def _four_slacks(
 
 @njit(inline="always")
 def _update_weights(
-    indices: Any, data: Any, W: Any, start: Any, stop: Any, steps: Any, touched: Any, used: Any
+    indices: Any, data: Any, W: Any, scale: Any, start: Any, stop: Any, steps: Any, touched: Any, used: Any
 ) -> None:
-    """Compute W[:, touched[m]] -= steps[m] x for the first `used` touched classes."""
+    """Compute W[:, touched[m]] -= steps[m] x / m for the first `used` touched classes, with scale = 1 / m."""
     if used == TWO:  # the most frequent case
         a, b, s, t = touched[0], touched[1], steps[0], steps[1]
         for e in range(start, stop):
             x, f = np.float64(data[e]), np.uintp(indices[e])
+            if scale is not None:
+                x *= scale[f]
             W[f, a] -= s * x
             W[f, b] -= t * x
         return
     for e in range(start, stop):
         x, f = np.float64(data[e]), np.uintp(indices[e])
+        if scale is not None:
+            x *= scale[f]
         for m in range(used):
             W[f, touched[m]] -= steps[m] * x
 
@@ -225,21 +215,44 @@ def _prefetch_row(indptr: Any, indices: Any, data: Any, row: Any) -> None:
         _prefetch(indices, e)
 
 
+# ---------------------------------------------------------------- dense rows
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def _dot(data: Any, start: Any, V: Any, j: Any) -> float:
+    """Return x @ V[j] for the dense row x that begins at data[start]."""
+    s = 0.0
+    for f in range(np.uintp(V.shape[1])):
+        s += data[start + f] * V[j, f]
+    return s
+
+
+@njit(inline="always")
+def _subtract(data: Any, start: Any, V: Any, scale: Any, j: Any, t: float) -> None:
+    """Compute V[j] -= t x / m for a dense row x, with scale = 1 / m."""
+    for f in range(np.uintp(V.shape[1])):
+        if scale is None:
+            V[j, f] -= t * data[start + f]
+        else:
+            V[j, f] -= t * data[start + f] * scale[f]
+
+
+# ---------------------------------------------------------------- a sweep
 @njit(fastmath={"contract"})
 def sweep(
-    indptr: Any, indices: Any, data: Any, W: Any, beta: Any, active_classes: Any, counts: Any, y: Any,
-    terms: Any, cost: Any, order: Any, active: int, first: int, last: int, damping: Any, shrink: bool,
-    shuffle: bool, rng: Any, full: Any, slack: Any, change: Any, workspace: Any, row_beta: Any, touched: Any,
-    out: Any,
+    indptr: Any, indices: Any, data: Any, W: Any, scale: Any, b: Any, b_scale: float,
+    beta: Any, active_classes: Any, counts: Any, y: Any, terms: Any, cost: Any, order: Any, active: int,
+    first: int, last: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
+    full: Any, slack: Any, change: Any, workspace: Any, row_beta: Any, touched: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over positions first to last - 1 of order[:active]; return the number of rows kept active.
 
-    The weights W are (features, classes). The calls of a sweep follow each other, the first one with first =
-    0. The first counts[i] classes in active_classes[i] are those considered for row i. full, slack, change,
-    workspace, row_beta and touched are workspaces with one entry per class.
+    The calls of a sweep follow each other, the first one with first = 0. The weights W are (features,
+    classes), or (classes, features) for dense rows, where indices are None.
+    The intercepts b are the weights of one more column, constant sqrt(b_scale). The first counts[i] classes
+    in active_classes[i] are those considered for row i. full, slack, change, workspace, row_beta and touched
+    are workspaces with one entry per class. The slots of out are those of `dual.sweep`.
     """
     size, begins = np.uintp(active), first == 0
-    (max_violation, kept), last_violation = _load_progress(begins, out), (out[MAX_VIOLATION] or math.inf)
+    (max_violation, _, kept), last_violation = _load_progress(begins, out), (out[MAX_SLOPE] or math.inf)
     for v in range(np.uintp(min(active, PREFETCH_ENTRIES_AHEAD + 1)) if shuffle and begins else ZERO):
         _shuffle_step(order, v, size, rng)
     for v in range(np.uintp(first), np.uintp(last)):
@@ -247,21 +260,29 @@ def sweep(
         ahead = min(v + ROWS_AHEAD, size - ONE)
         if shuffle and ahead + ONE < size:
             _shuffle_step(order, ahead + ONE, size, rng)
-        _prefetch_row(indptr, indices, data, np.uintp(order[ahead]))
         i = np.uintp(order[v])
         start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + ONE]), np.uintp(counts[i])
-        # few active classes: only their columns of W are read
-        if k <= FOUR:
-            # pad with the last class: `_four_slacks` always takes four
-            for m in range(FOUR):
-                touched[m] = active_classes[i, min(m, k - ONE)]
-            _four_slacks(indices, data, W, start, stop, cost, y[i], touched, slack)
-        else:
-            _slacks(indices, data, W, start, stop, cost, y[i], full)
+        if indices is None:
             for m in range(k):
-                slack[m] = full[active_classes[i, m]]
+                # one inner product per active class
+                j = np.uintp(active_classes[i, m])
+                slack[m] = cost[y[i], j] + _dot(data, start, W, j)
+        else:
+            _prefetch_row(indptr, indices, data, np.uintp(order[ahead]))
+            # few active classes: only their columns of W are read
+            if k <= FOUR:
+                # pad with the last class: `_four_slacks` always takes four
+                for m in range(FOUR):
+                    touched[m] = active_classes[i, min(m, k - ONE)]
+                _four_slacks(indices, data, W, start, stop, cost, y[i], touched, slack)
+            else:
+                _slacks(indices, data, W, start, stop, cost, y[i], full)
+                for m in range(k):
+                    slack[m] = full[active_classes[i, m]]
         for m in range(k):
             row_beta[m] = beta[i, active_classes[i, m]]
+            if b is not None:
+                slack[m] += b[active_classes[i, m]]
         violation, lead = row_violation(row_beta, slack, k)
         # a row with a single multiplier that leads by more than the violations is left out
         if shrink and lead > SHRINK_VIOLATION_RATIO * last_violation:
@@ -275,7 +296,7 @@ def sweep(
             )
             counts[i] = k
         if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
-            out[N_ROW_MOVES] += 1
+            out[N_MOVES] += 1
             # W_j -= (c / lam) (change of beta_j) x_i, only for classes whose multiplier changed
             used = ZERO
             for m in range(k):
@@ -283,65 +304,13 @@ def sweep(
                     beta[i, active_classes[i, m]] = row_beta[m]
                     touched[used], change[used] = active_classes[i, m], terms[i, STEP_SIZE] * change[m]
                     used += ONE
-            _update_weights(indices, data, W, start, stop, change, touched, used)
-    _store_progress(max_violation, kept, last == active, active, out)
-    return int(kept)
-
-
-# ---------------------------------------------------------------- dense rows
-@njit(fastmath={"contract", "reassoc", "nsz"})
-def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
-    """Return X[i] @ V[j]."""
-    s = 0.0
-    for f in range(np.uintp(X.shape[1])):
-        s += X[i, f] * V[j, f]
-    return s
-
-
-@njit(inline="always")
-def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
-    """Compute V[j] += t X[i]."""
-    for f in range(np.uintp(X.shape[1])):
-        V[j, f] += t * X[i, f]
-
-
-@njit(fastmath={"contract"})
-def dense_sweep(
-    X: Any, V: Any, beta: Any, active_classes: Any, counts: Any, y: Any, terms: Any, cost: Any,
-    order: Any, active: int, first: int, last: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
-    slack: Any, change: Any, workspace: Any, row_beta: Any, out: Any,
-) -> int:  # fmt: skip
-    """As `sweep` for dense rows; the weights V are (classes, features)."""
-    size = np.uintp(active)
-    (max_violation, kept), last_violation = _load_progress(first == 0, out), (out[MAX_VIOLATION] or math.inf)
-    for v in range(np.uintp(first), np.uintp(last)):
-        if shuffle:
-            _shuffle_step(order, v, size, rng)
-        i = np.uintp(order[v])
-        k = np.uintp(counts[i])
-        for m in range(k):
-            j = np.uintp(active_classes[i, m])
-            # one inner product per active class
-            slack[m], row_beta[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
-        violation, lead = row_violation(row_beta, slack, k)
-        # the shrinking rules of `sweep`, for rows and then for classes
-        if shrink and lead > SHRINK_VIOLATION_RATIO * last_violation:
-            continue
-        order[kept] = i
-        kept += ONE
-        max_violation = max(max_violation, violation)
-        if shrink:
-            k = _drop_classes(
-                active_classes, i, k, row_beta, slack, -violation - SHRINK_VIOLATION_RATIO * last_violation
-            )
-            counts[i] = k
-        if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
-            out[N_ROW_MOVES] += 1
-            # V_j -= (c / lam) (change of beta_j) x_i, for the classes whose multiplier changed
-            for m in range(k):
-                if change[m] != 0.0:
-                    j = np.uintp(active_classes[i, m])
-                    beta[i, j] = row_beta[m]
-                    _add(X, i, V, j, -terms[i, STEP_SIZE] * change[m])
-    _store_progress(max_violation, kept, last == active, active, out)
+            if indices is None:
+                for m in range(used):
+                    _subtract(data, start, W, scale, touched[m], change[m])
+            else:
+                _update_weights(indices, data, W, scale, start, stop, change, touched, used)
+            if b is not None:
+                for m in range(used):
+                    b[touched[m]] -= b_scale * change[m]
+    _store_progress(max_violation, 0.0, kept, last == active, active, out)
     return int(kept)

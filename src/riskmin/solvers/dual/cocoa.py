@@ -29,7 +29,8 @@ from riskmin.numerics.precision import CUT_ROUNDING
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.problem.certificate import tangent as risk_tangent
 from riskmin.problem.objective import Objective
-from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of, sweep_kernels
+from riskmin.solvers.dual.ascent import sweep_kernels
+from riskmin.solvers.dual.row_state import RowState, rng_state, scale_of
 from riskmin.solvers.state_checks import check_state
 
 

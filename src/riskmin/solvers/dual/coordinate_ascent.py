@@ -20,10 +20,10 @@ from riskmin.core.registry import repr_of_changes
 from riskmin.linear_maps.linear import Standardized
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import local_rows_of, local_rows_reason
+from riskmin.solvers.dual.ascent import BlockAscent
 from riskmin.solvers.dual.cocoa import cocoa_iterates
 from riskmin.solvers.dual.exact import ExactAscent, exact_steps_reason
 from riskmin.solvers.dual.multiclass import MulticlassAscent, multiclass_reason
-from riskmin.solvers.dual.proximal_intercepts import FeatureWeightedAscent, ProximalIntercepts
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,15 +130,9 @@ class DualCoordinateAscent(Solver):
         self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
     ) -> Iterator[Iterate]:
         self.check_supports(obj)
-        run: Any
+        run: BlockAscent
         if obj.risk.multi_output:
-            # Block ascent, with a wrapper for intercepts or for feature weights.
-            if obj.n_intercepts:
-                run = ProximalIntercepts(self, obj)
-            elif not obj.reg.penalized_part.unweighted:
-                run = FeatureWeightedAscent(self, obj)
-            else:
-                run = MulticlassAscent.create(self, obj)
+            run = MulticlassAscent.create(self, obj)
         elif _has_remote_rows(obj.risk):
             return cocoa_iterates(self, obj, w0, u0, state)
         else:
@@ -147,8 +141,11 @@ class DualCoordinateAscent(Solver):
                 u0, state = state["u"], None
             shard, loss, _ = local_rows_of(obj.risk, self)
             run = ExactAscent.for_shard(self, obj, shard, loss)
-        steps: Iterator[Iterate] = run.start(w0, u0) if state is None else run.resume(state)
-        return steps
+        if state is None:
+            return run.start(w0, u0)
+        sizes = run.sizes()
+        run.restore(state, {"active_rows": sizes["n"], "rng": 2**64}, **sizes)
+        return run.iterates()
 
 
 def _has_remote_rows(risk: Any) -> bool:

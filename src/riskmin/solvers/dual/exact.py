@@ -1,17 +1,8 @@
-r"""Dual coordinate ascent by exact steps, for L2.
-
-A sweep visits the active rows. A check, every few sweeps, is one pass over X, as expensive as an oracle call:
-the scores give J(w), the dual variables the cut, and both together the rows to skip until the next check.
-
-An unpenalized intercept b is found by the proximal point method: with :math:`\tfrac\rho2 (b - b_0)^2` around
-a center :math:`b_0`, it is the weight of one more column, :math:`b = b_0 - \tfrac1\rho \sum_i c_i u_i`. After
-a sweep the center moves to b. A check changes the dual variables so that :math:`\sum_i c_i u_i = 0`, as the
-cut of :math:`\min_b R(w, b)` requires, and takes J at the best b.
-"""
+"""Dual coordinate ascent by exact steps, for L2: one multiplier per row, all rows in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,13 +14,8 @@ from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weight
 from riskmin.problem.certificate import balanced, lowered_cut
 from riskmin.problem.intercept import bracket_intercept, refine_intercept
 from riskmin.problem.objective import Objective
-from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of, sweep_kernels
-from riskmin.solvers.state_checks import check_row_order, check_state
-
-CHECK_AT_SLOPE_RATIO = 0.1
-"""Check also once the range of slopes has fallen to this fraction of that at the last check."""
-MAX_ENTRIES_BETWEEN_CHECKS = 3e8
-"""Maximum number of stored entries of X read between two checks: about one second."""
+from riskmin.solvers.dual.ascent import BlockAscent, sweep_kernels
+from riskmin.solvers.dual.row_state import RowState, check_kernels, rng_state, scale_of
 
 
 def exact_steps_reason(rows: str, obj: Objective) -> str | None:
@@ -49,118 +35,86 @@ def exact_steps_reason(rows: str, obj: Objective) -> str | None:
 
 
 @dataclass
-class ExactAscent(RowState):
+class ExactAscent(RowState, BlockAscent):
     """State of a run by exact steps on all rows, with the w of their dual variables."""
 
     CHECK_SPACING_SHARE = 0.3
-    """Visits between two checks, as a share of all visits before, at least one epoch: a check costs about as
-    much as an epoch."""
+    """A check costs about as much as an epoch."""
     INTERCEPT_COLUMN_SHARE = 0.05
     """lam / rho of the proximal term of an intercept, relative to the mean squared norm of the rows: smaller
     ones need more moves of the center, larger ones slow the steps of the rows down."""
     INTERCEPT_GAP_SHARE = 0.05
     """A check minimizes J over b to this fraction of the gap."""
+    SAVED = {"u": "n", "w": "d", "next": "d", "active_rows": "m", "rng": "1", "sweep_stats": "7"} | {
+        "visits": float
+    }
 
     solver: Any
     obj: Objective
     w: NDArray
+    """The point of the last check."""
+    next: NDArray
+    """The weights of the dual variables."""
+    distance: float = 0.0
+    """b minus the center of its proximal term."""
     visits: float = 0.0
-    """Visits to rows so far."""
 
     @classmethod
     def for_shard(cls, solver: Any, obj: Objective, shard: Shard, loss: Any) -> Self:
         """Return the run on the rows of a shard."""
-        scale = scale_of(obj.reg, shard.X.shape[1])
+        p = shard.X.shape[1]
         share = cls.INTERCEPT_COLUMN_SHARE if obj.risk.intercept.profiled else 0.0
         rng = rng_state(solver.seed)
-        state = RowState.create(shard, loss, scale, obj.lam, rng, share, obj.risk.executor)
-        return cls(**vars(state), solver=solver, obj=obj, w=np.zeros(shard.X.shape[1]))
+        state = RowState.create(shard, loss, scale_of(obj.reg, p), obj.lam, rng, share, obj.risk.executor)
+        return cls(**vars(state), solver=solver, obj=obj, w=np.zeros(p), next=np.zeros(p))
 
-    def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
-        """Start from given dual variables, or from the slopes of the loss at w0, scaled to the best bound."""
-        w0 = np.array(w0, dtype=float)
-        start = u0
+    def saved(self) -> Mapping[str, Any]:
+        """The log-odds of the logistic loss, and the intercept, only where there are any."""
+        shift = {"shift": "n"} if self.loss_conjugate is None else {}
+        return {**self.SAVED, **shift, **({"b": float} if self.has_intercept else {})}
+
+    def _first(self, w0: Array, u0: Array | None) -> Iterate:
+        """Set the dual variables, from u0 or the slopes of the loss at w0; return w0 with its cut."""
+        self.w, start = np.array(w0, dtype=float), u0
         if self.has_intercept:
-            slopes = self._start_intercept(w0)
+            slopes = self._start_intercept(self.w)
             start = slopes if u0 is None else u0
         if start is not None:
             self.set_duals(start)
-        value, _, u, cut = self._evaluate_cut(w0, fresh=start is None)
-        s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
-        if u0 is None:
-            # Empty rows have score zero: their slopes are already optimal.
-            u = u.copy()  # the cut keeps those before
-            u[self.rows] *= s
-            self.set_duals(u)
+        value, _, u, cut = self._evaluate_cut(self.w, fresh=start is None)
+        # Given multipliers may be those of another lam.
+        s = self.obj.reg.scale(cut, self.obj.lam)
+        u = u.copy()  # the cut keeps those before
+        # Empty rows have score zero: their slopes are already optimal.
+        u[self.rows] *= s
+        self.set_duals(u)
         # w = grad Omega*(-s a / lam), whatever the offset of the cut.
-        self.w = self.obj.argmin(Cut(s * cut.a, 0.0))
-        yield self._iterate(w0, value, u, cut)
-        yield from self._loop()
+        self.next = self.obj.argmin(Cut(s * cut.a, 0.0))
+        return self._iterate(self.w, value + self.obj.lam * self.obj.reg.value(self.w), cut)
 
-    def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Continue from a saved state."""
-        n, limits = len(self.records), {"order": len(self.records), "rng": 2**64}
-        # next: the w of the dual variables; out: the largest and least slope.
-        shapes = {"u": "n", "w": "d", "order": "m", "rng": "1", "next": "d", "out": "2", "visits": "1"}
-        shapes |= {} if self.loss_conjugate is not None else {"shift": "n"}
-        shapes |= {"b": "1"} if self.has_intercept else {}
-        check_state(state, shapes, limits, n=n, d=len(self.w))
-        check_row_order(state["order"], len(self.order))
-        k, y = sweep_kernels(), self.shard.y
-        # Dual variables outside of their domain would give false cuts; those of a run are inside.
-        if self.loss_conjugate is None:
-            self.records[:, k.U] = -y * np.clip(-y * state["u"], 0.0, 1.0)
-            self.records[:, k.SHIFT] = state["shift"]
-        else:
-            self.set_duals(state["u"])
-        self.active = len(state["order"])
-        self.order[: self.active] = state["order"]
-        self.rng, self.w = state["rng"].copy(), state["next"].copy()
-        self.sweep_stats[:2] = state["out"]
-        if self.has_intercept:
-            self.intercept[0] = state["b"][0]
-        self.visits = float(state["visits"][0])
-        return self._loop()
+    def _products(self) -> float:
+        """Return the number of stored entries: one product each."""
+        return float(self.X.nnz)
 
-    def _loop(self) -> Iterator[Iterate]:
-        # The run ends once no visit moves a dual variable: the dual is optimal in this precision.
-        k, moved = sweep_kernels(), True
-        while moved:
-            self._sweeps()
-            moved = self.sweep_stats[k.N_MOVES] > 0
-            w = self.w
-            value, z, u, cut = self._evaluate_cut(w)
-            # Recomputed from the cut, so that rounding errors do not accumulate.
-            self.w = self.obj.argmin(cut)
-            if self.loss_conjugate is not None and self.solver.shrink:
-                terms = self.loss_conjugate.epsilon, self.loss_conjugate.square
-                self.active = check_kernels().select_active_rows(
-                    self.records.ravel(), z, self.rows, self.order, *terms, self.sweep_stats
-                )
-            yield self._iterate(w, value, u, cut)
+    def _sweep(self) -> None:
+        """Visit the active rows; then the center moves to b, and the dual variables keep their distance."""
+        self.intercept[0] += self.distance
+        b = self.intercept[0]
+        self.sweep(self.next, self.solver)
+        self.distance += self.intercept[0] - b
 
-    def _sweeps(self) -> None:
-        """Make epochs over the active rows until a check is due."""
-        k, n, n_entries = sweep_kernels(), len(self.rows), self.X.nnz
-        # At most four epochs, or about a second of them where that is more.
-        max_visits = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1, n_entries)) * n
-        budget = min(max(n, self.CHECK_SPACING_SHARE * self.visits), max_visits)
-        slope_target = CHECK_AT_SLOPE_RATIO * (self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE])
-        self.sweep_stats[k.N_VISITS] = self.sweep_stats[k.N_MOVES] = 0
-        # b minus the center of its proximal term
-        distance = 0.0
-        while self.active:
-            # The center moves to b. The dual variables stay the same, and with them the distance.
-            self.intercept[0] += distance
-            b = self.intercept[0]
-            self.sweep(self.w, self.solver)
-            distance += self.intercept[0] - b
-            if (
-                self.sweep_stats[k.N_VISITS] >= budget
-                or self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE] <= slope_target
-            ):
-                break
-        self.visits += self.sweep_stats[k.N_VISITS]
+    def _check(self) -> Iterate:
+        """Evaluate the w of the dual variables, and select the active rows."""
+        self.w, self.distance = self.next, 0.0
+        value, z, _, cut = self._evaluate_cut(self.w)
+        # Recomputed from the cut, so that rounding errors do not accumulate.
+        self.next = self.obj.argmin(cut)
+        if self.loss_conjugate is not None and self.solver.shrink:
+            terms = self.loss_conjugate.epsilon, self.loss_conjugate.square
+            self.active = check_kernels().select_active_rows(
+                self.records.ravel(), z, self.rows, self.order, *terms, self.sweep_stats
+            )
+        return self._iterate(self.w, value + self.obj.lam * self.obj.reg.value(self.w), cut)
 
     def _evaluate_cut(self, w: NDArray, fresh: bool = False) -> tuple[float, NDArray, NDArray, Cut]:
         """Return R(w), the scores, the dual variables and their cut."""
@@ -184,6 +138,15 @@ class ExactAscent(RowState):
     def has_intercept(self) -> bool:
         """Whether there is an unpenalized intercept."""
         return bool(self.intercept[1] > 0)
+
+    @property
+    def b(self) -> float:
+        """The intercept."""
+        return float(self.intercept[0])
+
+    @b.setter
+    def b(self, value: float) -> None:
+        self.intercept[0] = value
 
     def _start_intercept(self, w0: NDArray) -> NDArray:
         """Start from the best b of w0; return slopes of the loss there whose weighted sum is zero."""
@@ -213,21 +176,3 @@ class ExactAscent(RowState):
         zero_sum = balanced(u, c, domain)
         if zero_sum is not u:
             self.set_duals(zero_sum)
-
-    def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:
-        state = {
-            "u": u,
-            "w": w,
-            "next": self.w.copy(),
-            "order": self.order[: self.active].copy(),
-            "rng": self.rng.copy(),
-            "out": self.sweep_stats[:2].copy(),
-            "visits": np.array([self.visits]),
-        }
-        if self.loss_conjugate is None:
-            state["shift"] = self.records[:, sweep_kernels().SHIFT].copy()
-        if self.has_intercept:
-            state["b"] = self.intercept[:1].copy()
-        info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
-        value = risk + self.obj.lam * self.obj.reg.value(w)
-        return Iterate(w, value, cut, info, lambda: state)

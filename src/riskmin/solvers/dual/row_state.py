@@ -18,10 +18,8 @@ from riskmin.core.deadline import check_each, chunk_ranges
 from riskmin.executors.base import Executor, SerialExecutor
 from riskmin.losses.conjugate import IntervalConjugate
 from riskmin.problem.design_operator import entry_ranges, row_major_matrix
-
-sweep_kernels = lazy_module("dual.sweep")
-"""Return the module of sweeps."""
-
+from riskmin.solvers.dual.ascent import sweep_kernels
+from riskmin.solvers.state_checks import check_row_order
 
 check_kernels = lazy_module("dual.check")
 """Return the module of operations on all rows."""
@@ -46,14 +44,14 @@ def _record_views(records: NDArray) -> tuple[NDArray, NDArray]:
     return flat, flat.view(np.int64)
 
 
-def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray, executor: Executor) -> NDArray:
+def squared_norms(shard: Shard, X: Csr | Dense, scale: NDArray, executor: Executor) -> NDArray:
     """Return sum_j x_ij^2 / m_j per row; cached with the shard, since it does not depend on lam."""
-    cached = shard.cache.get("lengths")
+    cached = shard.cache.get("norms")
     if cached is None or not np.array_equal(cached[0], scale):
         q, cuts = np.empty(X.shape[0]), entry_ranges(X)
-        args = cuts, *_indices_and_values(X), ends, scale if len(scale) else None, q
+        args = cuts, *_indices_and_values(X), X.row_ends, scale if len(scale) else None, q
         executor.share(check_kernels().squared_row_norms_of_ranges, args, len(cuts) - 1, float(X.nnz))
-        cached = shard.cache["lengths"] = scale, q
+        cached = shard.cache["norms"] = scale, q
     norms: NDArray = cached[1]
     return norms
 
@@ -70,8 +68,26 @@ def rng_state(*seeds: int) -> NDArray:
     return np.random.SeedSequence(seeds).generate_state(1, np.uint64) | np.uint64(1)
 
 
+class ActiveRows:
+    """The rows that the next sweep visits, which are first in `order`."""
+
+    order: NDArray
+    active: int
+
+    @property
+    def active_rows(self) -> NDArray:
+        """The rows that the next sweep visits."""
+        return self.order[: self.active]
+
+    @active_rows.setter
+    def active_rows(self, rows: NDArray) -> None:
+        check_row_order(rows, len(self.order))
+        self.active = len(rows)
+        self.order[: self.active] = rows
+
+
 @dataclass
-class RowState:
+class RowState(ActiveRows):
     """Rows of a shard with their dual variables, which are stored in the records."""
 
     OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
@@ -115,7 +131,7 @@ class RowState:
         # Row i has the entries ends[i] to ends[i + 1] - 1, for dense rows too.
         ends = X.row_ends
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
-        q = _norms(shard, X, ends, scale, executor)
+        q = squared_norms(shard, X, scale, executor)
         # The intercept is the weight of one more column, constant sqrt(lam / rho).
         intercept = np.array([0.0, intercept_share * (float(shard.c @ q) or 1.0)])
         q = q + intercept[1]
@@ -134,6 +150,29 @@ class RowState:
             shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows, intercept,
             executor,
         )  # fmt: skip
+
+    # ------------------------------------------------------------ what a checkpoint holds
+    @property
+    def u(self) -> NDArray:
+        """The dual variables."""
+        u: NDArray = self.records[:, sweep_kernels().U]
+        return u
+
+    @u.setter
+    def u(self, u: NDArray) -> None:
+        # Dual variables outside of their domain would give false cuts; those of a run are inside.
+        lower, upper = self.loss.conjugate(self.shard.y).lower, self.loss.conjugate(self.shard.y).upper
+        self.records[:, sweep_kernels().U] = np.clip(u, lower, upper)
+
+    @property
+    def shift(self) -> NDArray:
+        """The log-odds of the dual variables of the logistic loss."""
+        shift: NDArray = self.records[:, sweep_kernels().SHIFT]
+        return shift
+
+    @shift.setter
+    def shift(self, shift: NDArray) -> None:
+        self.records[:, sweep_kernels().SHIFT] = shift
 
     def set_duals(self, u: NDArray) -> None:
         """Set the dual variables, clipped to their domains."""

@@ -19,21 +19,8 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_linalg
-from riskmin.numerics.barrier import BOUNDARY_SHARE
+from riskmin.numerics.barrier import BarrierVariables, Linearized, predictor_corrector_step
 from riskmin.numerics.linear_systems import shifted_cholesky
-
-
-class TableStep(NamedTuple):
-    """A step of the multipliers, their slacks and the weights of tables; w and b are the new ones."""
-
-    gamma: NDArray
-    slack: NDArray
-    lower: NDArray
-    upper: NDArray
-    p: NDArray
-    r: NDArray
-    w: NDArray
-    b: float
 
 
 class TableProgram:
@@ -67,68 +54,35 @@ class TableProgram:
         self.partial = (self.counts > 0) & (self.counts < self.sizes)
         self.free = self.partial[:, self.rows]
         self.fixed = (self.counts >= self.sizes)[:, self.rows].astype(float)
-        share = (self.counts / self.sizes)[:, self.rows]
-        mu = 1 / (K * n)
-        self.p, self.w, self.b = np.full(K, 1 / K), np.zeros(X.shape[1]), 0.0
-        self.gamma = np.where(self.free, self.p[:, None] * share, 1.0)
+        self.w, self.b, self.target = np.zeros(X.shape[1]), 0.0, (np.zeros(X.shape[1]), 0.0)
+        share, mu = (self.counts / self.sizes)[:, self.rows][self.free] / K, 1 / (K * n)
         # the distances to the upper bounds are variables: differences would lose their digits
-        self.slack = np.where(self.free, self.p[:, None] - self.gamma, 1.0)
-        self.lower = np.where(self.free, mu / self.gamma, 0.0)
-        self.upper = np.where(self.free, mu / self.slack, 0.0)
-        self.r = mu / self.p
-        self.count = 2 * int(self.free.sum()) + K
+        starts = share, 1 / K - share, np.full(K, 1 / K)
+        self.groups = [BarrierVariables(x, mu, lower=0.0) for x in starts]
 
-    def total(self, p: NDArray, gamma: NDArray) -> NDArray:
-        """Return the sum of the multipliers over the tables, per row."""
-        result: NDArray = np.where(self.free, gamma, 0.0).sum(axis=0) + p @ self.fixed
-        return result
+    @property
+    def p(self) -> NDArray:
+        """The weights of the tables."""
+        return self.groups[2].x
+
+    def spread(self, values: NDArray) -> NDArray:
+        """Return one number per table and row, 0 for the multipliers that are fixed."""
+        full = np.zeros(self.free.shape)
+        full[self.free] = values
+        return full
 
     def step(self) -> float:
         """Take one step of the predictor-corrector method; return its length, 0 if there is no direction."""
-        newton = _TableSystem(self)
-        zero = np.zeros(1)
-        predictor = newton.solve(zero, zero, zero)
-        t = min(1.0, self._reach(predictor))
-        mu, after = self._mean_product(0.0, predictor), self._mean_product(t, predictor)
-        target = mu * min(max(after / mu, 0.0) ** 3, 1.0)
-        chosen = newton.solve(
-            target - predictor.gamma * predictor.lower,
-            target - predictor.slack * predictor.upper,
-            target - predictor.p * predictor.r,
-        )
-        t = min(1.0, BOUNDARY_SHARE * self._reach(chosen))
-        if not (np.isfinite(chosen.w).all() and np.isfinite(chosen.p).all() and t > 1e-10):
-            return 0.0
-        self.gamma, self.slack = self.gamma + t * chosen.gamma, self.slack + t * chosen.slack
-        self.p = self.p + t * chosen.p
-        self.lower, self.upper = self.lower + t * chosen.lower, self.upper + t * chosen.upper
-        self.r = self.r + t * chosen.r
-        self.w, self.b = self.w + t * (chosen.w - self.w), self.b + t * (chosen.b - self.b)
+        t = predictor_corrector_step(self.groups, lambda: _TableSystem(self).direction)
+        w, b = self.target
+        self.w, self.b = self.w + t * (w - self.w), self.b + t * (b - self.b)
         return t
-
-    def _reach(self, step: TableStep) -> float:
-        """Return the largest multiple of a step for which all factors stay nonnegative."""
-        pairs = (
-            (self.gamma, step.gamma),
-            (self.slack, step.slack),
-            (np.where(self.free, self.lower, 1.0), step.lower),
-            (np.where(self.free, self.upper, 1.0), step.upper),
-            (self.p, step.p),
-            (self.r, step.r),
-        )
-        largest = max(float(np.max(-dx / x)) for x, dx in pairs)
-        return 1 / largest if largest > 0 else np.inf
-
-    def _mean_product(self, t: float, step: TableStep) -> float:
-        """Return the mean product of slacks and multipliers after t times a step."""
-        products = (self.gamma + t * step.gamma) * (self.lower + t * step.lower)
-        products += (self.slack + t * step.slack) * (self.upper + t * step.upper)
-        return (float(products.sum()) + float((self.p + t * step.p) @ (self.r + t * step.r))) / self.count
 
     # ------------------------------------------------------------ proofs
     def multipliers(self) -> tuple[NDArray, float]:
         """Return feasible slopes d_i sum_k gamma^k_i in the scores, and the offset of their cut."""
-        beta = np.where(self.free, np.clip(self.gamma / self.p[:, None], 0.0, 1.0), self.fixed)
+        gamma = self.spread(self.groups[0].x)
+        beta = np.where(self.free, np.clip(gamma / self.p[:, None], 0.0, 1.0), self.fixed)
         # rounding and steps of less than full length change the sums over the classes: restore them
         sums = (beta @ self.members)[:, self.rows]
         wanted = self.counts[:, self.rows]
@@ -173,27 +127,13 @@ class _Unknowns(NamedTuple):
     w: NDArray
     b: float
 
-    @classmethod
-    def zeros(cls, t: TableProgram) -> _Unknowns:
-        return cls(0 * t.gamma, 0 * t.p, np.zeros((len(t.p), 2)), 0.0, 0 * t.w, 0.0)
-
-    def plus(self, more: _Unknowns) -> _Unknowns:
-        return _Unknowns(
-            self.gamma + more.gamma,
-            self.p + more.p,
-            self.tau + more.tau,
-            self.xi + more.xi,
-            self.w + more.w,
-            self.b + more.b,
-        )
-
 
 class _TableSystem:
     """The linear optimality conditions at the current point, factorized.
 
-    With f = d (X w + b), h the inverse curvatures and q = upper / slack, a step of the multipliers is
-    h (f - tau + rho + q dp), where tau are the multipliers of the counts of each table and rho the targets
-    of the barriers. Unknowns are dp, tau of positives and negatives, xi of sum p = 1, and b.
+    With f = d (X w + b), h the inverse curvatures and q the curvatures of the slacks, a step of the
+    multipliers is h (f - tau + rho + q dp), where tau are the multipliers of the counts of each table and rho
+    the targets of the barriers. Unknowns are dp, tau of positives and negatives, xi of sum p = 1, and b.
     """
 
     REFINEMENTS = 2
@@ -201,11 +141,10 @@ class _TableSystem:
 
     def __init__(self, program: TableProgram) -> None:
         self.program = t = program
-        n, K, free = len(t.d), len(t.p), t.free
-        self.slack = t.slack
-        self.q = t.upper / self.slack
-        theta = t.lower / t.gamma + self.q
-        self.h = np.where(free, 1 / np.where(free, theta, 1.0), 0.0)
+        n, K = len(t.d), len(t.p)
+        lower, upper, self.curvature = (g.linearized(0.0).curvature for g in t.groups)
+        self.kappa, self.q = t.spread(lower), t.spread(upper)
+        self.h = t.spread(1 / (lower + upper))
         self.S = self.h.sum(axis=0)
         self.inverse = shifted_cholesky((t.Y.T * self.S) @ t.Y, t.L)
         # derivatives of the sum of all multipliers by the unknowns, w fixed
@@ -229,59 +168,55 @@ class _TableSystem:
         """Return the matrix of the small system, after the elimination of multipliers and w."""
         t, h, q = self.program, self.h, self.q
         K, k = len(t.p), np.arange(len(t.p))
-        direct = np.zeros((3 * K + 2, 3 * K + 2))
+        W = np.zeros((3 * K + 2, 3 * K + 2))
         # q h q - q, without cancellation
-        direct[k, k] = -(q * h * (t.lower / t.gamma)).sum(axis=1) - t.r / t.p
+        W[k, k] = -(q * h * self.kappa).sum(axis=1) - self.curvature
         for c in (0, 1):
             j, part = (c + 1) * K + k, t.partial[:, c]
-            direct[k, j] = direct[j, k] = np.where(part, t.counts[:, c], 0.0) - (h * q) @ t.members[:, c]
+            W[k, j] = W[j, k] = np.where(part, t.counts[:, c], 0.0) - (h * q) @ t.members[:, c]
             # a class without free multipliers has no equation: its unknown is zero
-            direct[j, j] = np.where(part, h @ t.members[:, c], 1.0)
-        direct[k, 3 * K] = direct[3 * K, k] = -1.0
-        W: NDArray = direct
+            W[j, j] = np.where(part, h @ t.members[:, c], 1.0)
+        W[k, 3 * K] = W[3 * K, k] = -1.0
         W[: 3 * K] += self.C[:, : 3 * K].T @ self.f_of
         if t.intercept:
             # the slopes in the intercept: d'(Gamma + S f + C v), less the part of b in C, which f has
             W[-1] = t.d @ (self.C + self.S[:, None] * self.f_of)
             W[-1, -1] = t.d @ (self.S * self.f_of[:, -1])
         else:
-            W[:, -1] = 0.0
-            W[-1] = 0.0
+            W[:, -1] = W[-1] = 0.0
             W[-1, -1] = 1.0
         return W
 
-    def solve(self, at_lower: NDArray, at_upper: NDArray, at_p: NDArray) -> TableStep:
-        """Return the step for targets of the products of multipliers and slacks."""
-        t, q, free = self.program, self.q, self.program.free
-        theta = t.lower / t.gamma + q
-        rho = np.where(free, at_lower / t.gamma - at_upper / self.slack, 0.0)
-        raised = t.delta + np.where(free, at_upper / self.slack, 0.0).sum(axis=1) + at_p / t.p
-        # the equations of p, of the counts, of the sum of p, and of the intercept, at the current point
-        x = _Unknowns.zeros(t)
+    def direction(self, models: list[Linearized]) -> list[NDArray]:
+        """Return the steps of multipliers, slacks and weights of tables; the new w and b are the target."""
+        t, (lower, upper, weight) = self.program, (model.slope for model in models)
+        rho, raised = t.spread(upper - lower), t.delta - t.spread(upper).sum(axis=1) - weight
+        x = _Unknowns(0 * self.h, 0 * t.p, np.zeros((len(t.p), 2)), 0.0, 0 * t.w, 0.0)
         for _ in range(self.REFINEMENTS):
-            total = t.total(t.p + x.p, t.gamma + x.gamma)
-            f = t.Y @ x.w + t.d * x.b
-            change = q * (x.gamma - x.p[:, None])
-            x = x.plus(
-                self._linear(
-                    t.L * x.w + t.Y.T @ total,
-                    np.where(free, f - x.tau[:, t.rows] + rho + q * x.p[:, None] - theta * x.gamma, 0.0),
-                    raised
-                    + np.where(t.partial, t.counts * x.tau, 0.0).sum(axis=1)
-                    + np.where(free, change, 0.0).sum(axis=1)
-                    + t.fixed @ f
-                    - x.xi
-                    - t.r / t.p * x.p,
-                    np.where(free, t.gamma + x.gamma, 0.0) @ t.members - (t.p + x.p)[:, None] * t.counts,
-                    float((t.p + x.p).sum()) - 1.0,
-                    float(t.d @ total),
-                )
-            )
-        gamma, dp = x.gamma, x.p
-        slack = np.where(free, dp[:, None] - gamma, 0.0)
-        lower = np.where(free, (at_lower - t.lower * gamma) / t.gamma - t.lower, 0.0)
-        upper = np.where(free, (at_upper - t.upper * slack) / self.slack - t.upper, 0.0)
-        return TableStep(gamma, slack, lower, upper, dp, (at_p - t.r * dp) / t.p - t.r, x.w, x.b)
+            more = self._linear(*self._residuals(x, rho, raised))
+            x = _Unknowns(*(a + b for a, b in zip(x, more, strict=True)))  # type: ignore[operator]
+        t.target = x.w, x.b
+        return [x.gamma[t.free], (x.p[:, None] - x.gamma)[t.free], x.p]
+
+    def _residuals(self, x: _Unknowns, rho: NDArray, raised: NDArray) -> tuple[Any, ...]:
+        """Return what remains of the equations of w, gamma, p, the counts, the sum of p, and b."""
+        t, q = self.program, self.q
+        p, gamma, f = t.p + x.p, t.spread(t.groups[0].x) + x.gamma, t.Y @ x.w + t.d * x.b
+        total = gamma.sum(axis=0) + p @ t.fixed
+        change = q * (x.gamma - x.p[:, None])
+        return (
+            t.L * x.w + t.Y.T @ total,
+            np.where(t.free, f - x.tau[:, t.rows] + rho - change - self.kappa * x.gamma, 0.0),
+            raised
+            + np.where(t.partial, t.counts * x.tau, 0.0).sum(axis=1)
+            + change.sum(axis=1)
+            + t.fixed @ f
+            - x.xi
+            - self.curvature * x.p,
+            gamma @ t.members - p[:, None] * t.counts,
+            float(p.sum()) - 1.0,
+            float(t.d @ total),
+        )
 
     def _linear(
         self, r_w: NDArray, rho: NDArray, r_p: NDArray, r_counts: NDArray, r_sum: float, r_b: float
