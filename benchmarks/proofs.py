@@ -1,6 +1,6 @@
 """Proof files of random fits, of all losses: are they tight, and is every lie refused, by both verifiers?
 
-    python -m benchmarks.proofs fits [--n 200] [--seed 0] [--out proofs.json]
+    python -m benchmarks.proofs fits [--n 200] [--seed 0] [--lies 25] [--out proofs.json]
     python -m benchmarks.proofs sizes [--rows 1000 30000 500000]
 
 `fits` draws a problem for each seed: a loss, a penalty (L2, L1, both, factors, standardized columns), columns
@@ -44,7 +44,6 @@ LOSSES = {
     "classes": ["softmax", "multiclass_hinge", "multiclass_squared_hinge"],
 }  # fmt: skip
 KIND_OF = {loss: kind for kind, names in LOSSES.items() for loss in names}
-LIES_PER_FIT = 25
 EVERY = 20
 """Fits between two runs of the other verifier, and between two writes of the file."""
 
@@ -186,7 +185,7 @@ def write(folder: Path, name: str, record: dict[str, Any]) -> Path:
     return path
 
 
-def one(seed: int, folder: Path) -> dict[str, Any]:
+def one(seed: int, folder: Path, n_lies: int) -> dict[str, Any]:
     """Fit, prove, check and lie; the files of the other verifier are left in the folder."""
     model, X, y, weight = draw(seed)
     rng = random.Random(seed)
@@ -201,7 +200,8 @@ def one(seed: int, folder: Path) -> dict[str, Any]:
             proof = model.prove(X, y, sample_weight=weight)
         except ValueError as error:
             return found | {"not provable": str(error)}
-        tight = copy.copy(model).set_params(tol=1e-12, atol=0.0).fit(X, y, sample_weight=weight)
+        tight = copy.copy(model).set_params(tol=1e-12, atol=0.0, max_seconds=2)
+        tight.fit(X, y, sample_weight=weight)
     k, p = len(proof.record["coef"]), X.shape[1]
     w = np.asarray(tight.result_.w)
     b = w[p * k :] if k > 1 else np.array([float(tight._intercepts()[0])])
@@ -223,7 +223,7 @@ def one(seed: int, folder: Path) -> dict[str, Any]:
     found |= {"accepted": accepted, "reason": reason, "files": [(genuine.name, data.name, accepted)]}
     found["false"] = int(bound_is_false(proof.record, data, coefs, bound))
     found |= {"lies": 0, "kinds": [], "true alterations": 0, "accepted lies": []}
-    for i in range(LIES_PER_FIT):
+    for i in range(n_lies):
         lie_data, record, kind = data, proof.record, ""
         if i % 5 == 0:
             kind, lie_data = "data", folder / f"{seed}-{i}.svm"
@@ -296,7 +296,10 @@ def run_fits(args: argparse.Namespace) -> None:
     first = state["seed"] + len(state["reports"])
     for start in range(first, args.seed + args.n, EVERY):
         with tempfile.TemporaryDirectory() as name:
-            reports = [one(seed, Path(name)) for seed in range(start, min(start + EVERY, args.seed + args.n))]
+            reports = [
+                one(seed, Path(name), args.lies)
+                for seed in range(start, min(start + EVERY, args.seed + args.n))
+            ]
             state["differ"] += compare(reports, Path(name))
         state["reports"] += reports
         args.out.write_text(json.dumps(state))
@@ -338,6 +341,7 @@ def main() -> None:
     fits = tasks.add_parser("fits")
     fits.add_argument("--n", type=int, default=200)
     fits.add_argument("--seed", type=int, default=0)
+    fits.add_argument("--lies", type=int, default=25, help="alterations of each proof")
     fits.add_argument("--out", type=Path, default=Path("proofs.json"))
     sizes = tasks.add_parser("sizes")
     sizes.add_argument("--rows", type=int, nargs="+", default=[1000, 30_000])

@@ -109,6 +109,14 @@ def test_those_of_classes_have_zero_totals(loss, regularizer):
     assert found.lower <= best.objective_
 
 
+@pytest.mark.parametrize("tol", [1e-3, 1e-7])
+@pytest.mark.parametrize("penalty", ["l1", "elastic"])
+def test_those_of_classes_with_corners_prove_small_gaps(penalty, tol):
+    model, y = fitted("multiclass_hinge", regularizer=penalty, tol=tol, standardize=True)
+    assert model.result_.status == "converged"
+    assert multipliers(model, X, y).gap <= model.gap_ * (1 + 1e-6) + 1e-12
+
+
 @pytest.mark.parametrize(
     "settings", [{"standardize": True}, {"X": X.astype(np.float32)}, {"X": sp.csr_array(X)}]
 )

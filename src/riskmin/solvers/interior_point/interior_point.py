@@ -241,7 +241,7 @@ class InteriorPoint(Solver):
             model = WeightModel(w, np.asarray(g), weight_hessian(obj.risk, w), variables)
             v, sparse = (np.asarray(obj.reg.prox(x, 0.0)) for x in model.minimizer())
             # many weights near zero together change the slopes by more than lam
-            cut = max(cut, obj.cut(v), key=obj.lower)
+            cut = max(cut, _tangent_with_multipliers(v, obj), key=obj.lower)
             before, w = value, best.towards(sparse)[0]
             passes += 4.0 + len(w) / 32
 
@@ -269,6 +269,14 @@ class InteriorPoint(Solver):
             if not model.step() or model.mu <= self.MODEL_TOLERANCE * first:
                 break
         return model
+
+
+def _tangent_with_multipliers(w: NDArray, obj: Objective) -> Cut:
+    """The cut at w, and the slopes of rows and outputs that it is made of."""
+    risk = cast(Risk, obj.risk)
+    X, y, c = cast(Shard, risk.rows)[:3]
+    dz = risk.loss.value_grad(risk.linear_map.scores(X, w, 0, len(c)), y, c)[1]
+    return obj.cut(w)._replace(u=dz / np.where(c > 0, c, 1.0)[:, None])
 
 
 def _multiplier_cut(point: SaddlePoint, shard: Shard, obj: Objective, errors: NDArray) -> Cut:
