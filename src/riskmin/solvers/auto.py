@@ -191,9 +191,7 @@ class Rule(NamedTuple):
     """Whether the solver is for smooth losses, so that others are smoothed for it."""
 
     def solver_for(self, facts: Facts) -> Solver | None:
-        """The solver, if the rule applies to the problem and the solver supports it."""
-        if not self.applies(facts):
-            return None
+        """The solver for a problem to which the rule applies; None if it does not support the problem."""
         solver = Smoothing(self.solver) if self.smoothed and not facts.smooth else self.solver
         return solver if solver.supports(facts.obj) is None else None
 
@@ -379,15 +377,16 @@ class Auto(Solver):
                 solvers=tuple(SeparableForm(solver) for solver in inner.solvers),
                 others=lambda: [SeparableForm(solver) for solver in inner.others()],
             ), reason
-        found = ((rule, rule.solver_for(facts)) for rule in RULES)
-        # where no solver supports the problem, `Bundle` says why
-        default = OTHER, OTHER.solver
-        rule, first = next(((rule, solver) for rule, solver in found if solver is not None), default)
+        first, rule, rest = None, OTHER, list(RULES)
+        while first is None and rest:
+            rule = rest.pop(0)
+            first = rule.solver_for(facts) if rule.applies(facts) else None
+        if first is None:  # no solver supports the problem: `Bundle` says why
+            rule, first = OTHER, OTHER.solver
 
         def others() -> list[Solver]:
-            # the generator continues behind the first rule that applies
-            later = dict.fromkeys(solver for _, solver in found if solver is not None)
-            return [one.for_tolerance(tol) for one in later if one != first]
+            later = dict.fromkeys(one.solver_for(facts) for one in rest if one.applies(facts))
+            return [one.for_tolerance(tol) for one in later if one is not None and one != first]
 
         portfolio = Portfolio((first.for_tolerance(tol),), tol, trial_work(first, facts), others)
         return portfolio, rule.reason.format(**names)

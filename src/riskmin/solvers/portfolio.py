@@ -361,11 +361,13 @@ class _Turn:
             return True
         if work < min(budget, self.TRIAL_PASSES) or gap <= 0:
             return False
+        # a run that continues beyond tol needs another digit
+        missing = self._missing_work(tol, 1.0)
+        if missing <= self.SWITCH_PASSES:
+            return False  # whatever the next solver needs
         if (passes := expected()) is None:
             return work >= budget and gap > tol and self._missing_work(tol, 0.0) > max(total, budget)
-        # a run that continues beyond tol needs another digit
-        digits = max(math.log10(gap / tol), 1.0)
-        return self._missing_work(tol, 1.0) > self.SWITCH_PASSES + passes * digits
+        return missing > self.SWITCH_PASSES + passes * max(math.log10(gap / tol), 1.0)
 
     def _missing_work(self, tol: float, min_digits: float) -> float:
         """The work up to tol at the rate of the second half of the work; infinite without progress."""
