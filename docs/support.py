@@ -16,7 +16,7 @@ import numpy as np
 import riskmin
 from docs import ratios, tables
 from riskmin import LOSSES, SOLVERS, Auto, Cox, Gamma, Lbfgs, Objective, linear_risk
-from riskmin.solvers.auto import GROUPS
+from riskmin.solvers.auto import RULES
 
 PAGE = Path(__file__).with_name("support.md")
 SOLVERS_PAGE = Path(__file__).with_name("solvers.md")
@@ -170,19 +170,12 @@ def page() -> str:
     return HEAD + "\n".join(lines) + NOTES
 
 
-def title(solver: Any) -> str:
-    """The name of a solver, and those of the solvers that it combines."""
-    if isinstance(solver, riskmin.Portfolio):
-        return ", then ".join(title(one) for one in solver.solvers)
-    inner = f"({type(solver.inner).__name__}())" if isinstance(solver, riskmin.Smoothing) else ""
-    return f"`{type(solver).__name__}{inner}`"
-
-
 def rules() -> str:
     """The table of the rules of `Auto`."""
-    rows = [(group.problem, rule) for group in GROUPS for rule in group.rules]
-    lines = [f"| {problem} | {rule.problem} | {title(rule.solver)} |" for problem, rule in rows]
-    return "\n".join(["| problem | case | solver |", "| --- | --- | --- |", *lines, ""])
+    lines = [
+        f"| `{rule.solver.name}`{', smoothed' if rule.smoothed else ''} | {rule.problem} |" for rule in RULES
+    ]
+    return "\n".join(["| solver | problems |", "| --- | --- |", *lines, ""])
 
 
 def solvers_page() -> str:

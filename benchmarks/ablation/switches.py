@@ -24,6 +24,7 @@ LISTS = ("roc_area", "prbep", "f1")
 L1 = ("lasso", "logistic l1", "squared_hinge l1", "huber l1", "poisson l1")
 NONSMOOTH_L1 = ("hinge l1", "absolute l1", "quantile l1", "epsilon_insensitive l1")
 CLASSES_L1 = ("softmax l1", "multiclass_hinge l1")
+EVERY_TASK = (*SMOOTH, *NONSMOOTH, *CLASSES, *LISTS, *L1, *NONSMOOTH_L1, *CLASSES_L1)
 
 
 class Patch(NamedTuple):
@@ -98,7 +99,6 @@ def counted_calls(switch: Switch) -> int:
 # ---------------------------------------------------------------- replacements
 NEVER = classmethod(lambda cls, *args, **kwargs: False)
 NONE = classmethod(lambda cls, *args, **kwargs: None)
-FALSE = property(lambda self: False)
 
 
 def without(*_: Any, **__: Any) -> None:
@@ -118,31 +118,22 @@ def no_hessian_product(X: Any, d: Any, h: Any) -> None:
     """None: the callers take two products."""
 
 
-def cost(name: str, value: float) -> Patch:
-    return Patch("solvers.costs:COSTS", name, value)
-
-
-def rule(part: str, *tasks: str, sparse: bool | None = None) -> Switch:
-    """`Auto` without the rules whose description has this part: a later one applies."""
-    groups = tuple(
-        group._replace(rules=tuple(one for one in group.rules if part not in one.problem))
-        for group in auto.GROUPS
-    )
-    assert groups != auto.GROUPS, part
-    return Switch((Patch("solvers.auto", "GROUPS", groups),), tasks, sparse, selects=True)
-
-
-def fallback(part: str, *tasks: str) -> Switch:
-    """`Auto` without a rule for the solvers that continue."""
-    rules = tuple(one for one in auto.LATER_RULES if part not in one.problem)
-    assert rules != auto.LATER_RULES, part
-    return Switch((Patch("solvers.auto", "LATER_RULES", rules),), tasks, selects=True)
+def rules() -> dict[str, Switch]:
+    """`Auto` without each of its rules but the last resort: a later one applies."""
+    rules = [one for one in auto.RULES if one is not auto.OTHER]
+    return {
+        f"rule: {one.solver.name} for {one.problem}": Switch(
+            (Patch("solvers.auto", "RULES", tuple(other for other in auto.RULES if other is not one)),),
+            EVERY_TASK,
+            selects=True,
+        )
+        for one in rules
+    }
 
 
 NEWTON, CD = "solvers.newton.", "solvers.coordinate."
 STAGES, SYSTEM = NEWTON + "stages:StagedNewton", NEWTON + "systems:NewtonSystem"
 SOFTMAX = NEWTON + "multi_output.softmax:SoftmaxProblem"
-FACTS = "solvers.facts:Facts"
 
 SWITCHES = {
     # ------------------------------------------------------------ Newton's method
@@ -194,20 +185,12 @@ SWITCHES = {
         ("lasso path", "elastic path", "ridge path"),
     ),
     # ------------------------------------------------------------ interior points, bundles, other forms
-    "interior point, L1": Switch((Patch(FACTS, "interior_point", False),), (*NONSMOOTH_L1, *L1)),
-    "interior point, several outputs": Switch(
-        (Patch(FACTS, "interior_point_multi_output", False),), CLASSES_L1
-    ),
-    "contingency tables": Switch((Patch(FACTS, "tables", False),), ("f1",)),
     "master problem by barriers": Switch(
         (Patch("solvers.bundle.barrier_program:BarrierProgram", "from_objective", NONE),),
         (*LISTS, *NONSMOOTH_L1),
     ),
     "break-even point as a hinge loss": Switch(
         (Patch("solvers.transformed.separable_form:SeparableProblem", "from_objective", NONE),), ("prbep",)
-    ),
-    "pairs as a hinge loss": Switch(
-        (Patch("solvers.transformed.separable_form:PairProblem", "pairs_of", NONE),), ("roc_area",)
     ),
     # ------------------------------------------------------------ Auto
     "Auto: dual, then Newton": Switch(
@@ -220,49 +203,14 @@ SWITCHES = {
     "Auto: preconditioning": Switch(
         (Patch("driver.loop", "preconditioner", without),), (*SMOOTH, *NONSMOOTH, *CLASSES, *L1)
     ),
-    "rule: wide sparse X, dual for smooth losses": rule("a quadratic conjugate, not", *SMOOTH, sparse=True),
-    "rule: interior point, several outputs": rule("at most 500 weights, few rows", *CLASSES_L1),
-    "rule: Newton for several nonsmooth outputs": rule("`L2`, local dense X, few weights", *CLASSES),
-    "rule: few sparse columns": rule("sparse X of few columns", *NONSMOOTH, sparse=True),
-    "rule: large lam, L-BFGS for pairs": rule("1000 rows or more, large lam", *LISTS),
-    "rule: large lam, Bundle for pairs": rule("the same with fewer rows", *LISTS),
-    "rule: few pairs": rule("fewer rows than columns, at most 2^17 pairs", *LISTS),
-    "rule: wide X, smoothing for pairs": rule("more than 2500 features", *LISTS),
-    "fallback: interior point": fallback("a quadratic conjugate or second derivatives", *L1, *NONSMOOTH_L1),
-    "fallback: L-BFGS": fallback("a smooth loss and regularizer", *SMOOTH, "softmax"),
-    "fallback: OWL-QN": fallback("a smooth loss, `L1`", *L1),
-    "fallback: Newton, nonsmooth outputs": fallback("several outputs, a nonsmooth", *CLASSES),
-    "fallback: Newton, smooth outputs": fallback("several outputs, a smooth", *CLASSES),
-    "fallback: pairs": fallback("`PairwiseHinge`", *LISTS),
-    "fallback: tables": fallback("`FBeta`", *LISTS),
-    "fallback: smoothing": fallback("a nonsmooth loss of a linear", *NONSMOOTH, *LISTS, *CLASSES),
-    "Auto: small systems": Switch((Patch(FACTS, "small_system", FALSE),), ("absolute", "huber")),
-    "Auto: wide products": Switch(
-        (cost("newton_max_wide_products", math.inf),), ("squared_hinge", "softmax")
-    ),
-    "Auto: few sparse columns": Switch((cost("slow_dual_row_norm_ratio", math.inf),), NONSMOOTH, sparse=True),
-    "Auto: rows of pairs for L-BFGS": Switch((cost("lbfgs_min_rows_of_pairs", 0),), ("roc_area",)),
-    "Auto: large lam, pairs": Switch((cost("bundle_max_slope_ratio", 0.0),), ("roc_area",)),
-    "Auto: 800 rows per column": Switch((Patch(FACTS, "long", FALSE),), NONSMOOTH),
-    "rule: small sparse X": rule("sparse X of at most 2^17 entries", *NONSMOOTH, sparse=True),
-    "Auto: weights with intercepts": Switch(
-        (cost("newton_max_weights_with_intercepts", 1000),), ("multiclass_hinge",), sparse=False
-    ),
-    "Auto: rate of smooth Newton": Switch(
-        (Patch("solvers.auto:DUAL_THEN_SMOOTH_NEWTON", "passes_per_digit", None),),
-        ("squared_hinge",),
-        sparse=True,
-    ),
     # ------------------------------------------------------------ memory
     "products with the Hessian in one read": Switch(
         (Patch("arrays.compressed:Csr", "hessian_product", Counted(no_hessian_product)),),
         (*SMOOTH, *NONSMOOTH),
         sparse=True,
     ),
-    "remembered intercepts": Switch(
-        (Patch("problem.risk:Risk", "_remember_minimum", Counted(without)),), (*SMOOTH, *NONSMOOTH)
-    ),
     "traced losses": Switch(
         (Patch("problem.risk:Risk", "COMPILE_FROM_ENTRIES", math.inf),), (*SMOOTH, *NONSMOOTH, *L1)
     ),
+    **rules(),
 }

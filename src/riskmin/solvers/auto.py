@@ -1,20 +1,24 @@
-"""Automatic selection of a solver by a table of rules, with the reason for it."""
+"""Automatic selection of solvers by a table of rules, with the reason for the first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from riskmin.core import Array, Iterate, Solver
+from riskmin.losses.base import Loss
+from riskmin.problem.design_operator import mean_squared_norm, rows_exceed_memory
 from riskmin.problem.objective import Objective
+from riskmin.solvers.base import beside_another_library, bounded_curvature, loss_of
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent
-from riskmin.solvers.costs import COSTS
 from riskmin.solvers.dual.chain import ChainAscent
 from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.kernel import KernelDual
-from riskmin.solvers.facts import Facts
 from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
 from riskmin.solvers.newton.newton import Newton
@@ -22,344 +26,312 @@ from riskmin.solvers.portfolio import Portfolio
 from riskmin.solvers.proximal_gradient import ProximalGradient
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
+from riskmin.solvers.quasi_newton.whitening import Whitening
 from riskmin.solvers.reference.augmented_lagrangian import AugmentedLagrangian
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.transformed.separable_form import SeparableForm, SeparableProblem
 from riskmin.solvers.working_set import WorkingSet
 
 
-class Rule(NamedTuple):
-    """One row of the table: a condition, the solver for it, and the reason."""
+@dataclass(frozen=True)
+class CostModel:
+    """Sizes and ratios from which one solver is faster than another: see `python -m benchmarks.auto`."""
 
-    problem: str
-    """The problems it is for, in the words of the documentation."""
-    applies: Callable[[Facts], bool]
+    min_tol: float = 1e-12
+    """The tolerance that replaces 0, which no run reaches."""
+    easy_row_norm_ratio: float = 10.0
+    """Mean |x_i|^2 / (n lam) up to which dual ascent needs few epochs."""
+    max_stored_numbers: int = 2**26
+    """Numbers per row in total that a solver stores in this process: half a gigabyte."""
+    factorization_passes: float = 100.0
+    """Operations of a factorization, m^3, per entry of X up to which m rows or columns are few."""
+    newton_max_weights: int = 2000
+    """Weights of several outputs up to which Newton's method is fast for nonsmooth losses on dense X."""
+    interior_point_max_weights: int = 500
+    """Weights of several outputs up to which the interior-point method is the first choice."""
+    bundle_max_slope_ratio: float = 500.0
+    """|grad R(0)|^2 / lam up to which quasi-Newton methods need few steps for losses on pairs."""
+    trial_work: float = 100.0
+    """The least work after which a solver is judged, in passes over X."""
+    max_trial_work: float = 2000.0
+    """The same for solvers whose bounds improve late, and for small X."""
+    trial_entries: float = 5e8
+    """The same of Newton's method in entries of X: passes over small X cost little."""
+
+
+COSTS = CostModel()
+
+
+# ---------------------------------------------------------------- facts
+class Facts:
+    """What a rule asks of an objective; each fact is computed when it is needed."""
+
+    def __init__(self, obj: Objective) -> None:
+        self.obj, self.risk, self.reg = obj, obj.risk, obj.reg
+        self.loss: Loss | None = loss_of(obj.risk)
+        """The loss that the user chose; None for an oracle that has none."""
+        self.smooth = self.loss is not None and self.loss.smooth
+        """Whether the loss is declared smooth: methods for nonsmooth losses are valid for all."""
+        self.separable = self.loss is None or self.loss.separable
+        """Whether the loss is a sum over rows."""
+        self.multi_output = bool(obj.risk.multi_output)
+        """Whether there are several scores per row."""
+        self.l1 = obj.reg.penalized_part.sum_of_absolutes
+        """Whether the regularizer is `L1` or `Elastic`, with or without explicit intercepts."""
+
+    @property
+    def interval(self) -> bool:
+        """Whether the conjugate of the loss is quadratic on an interval, for each row."""
+        return self.risk.row_metadata is not None and self.risk.loss.quadratic_conjugate
+
+    @property
+    def smoothable(self) -> bool:
+        """Whether the loss of a linear model has a smoothed form."""
+        return self.risk.linear_map is not None and self.loss is not None and self.loss.can_be_smoothed
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of X; zeros for an oracle."""
+        rows = self.risk.row_metadata
+        return (0, 0) if rows is None else rows.shape
+
+    @property
+    def sparse(self) -> bool:
+        """Whether X is sparse."""
+        return self.risk.row_metadata is not None and self.risk.row_metadata.sparse
+
+    @property
+    def wide(self) -> bool:
+        """Whether X has fewer rows than columns."""
+        return self.shape[0] < self.shape[1]
+
+    @cached_property
+    def device(self) -> bool:
+        """Whether X is an array of another library, such as on a GPU."""
+        return beside_another_library(self.risk)
+
+    @property
+    def local(self) -> bool:
+        """Whether all rows are in this process, in arrays of NumPy or SciPy."""
+        return self.risk.rows is not None and not self.device
+
+    @cached_property
+    def in_memory(self) -> bool:
+        """Whether all rows are in this process and fit into its memory, if they are mapped from files."""
+        return self.local and not rows_exceed_memory(self.risk.rows)
+
+    @property
+    def n_entries(self) -> int:
+        """Stored entries of X, at least one."""
+        return 1 if self.risk.row_metadata is None else max(1, self.risk.row_metadata.nnz)
+
+    @property
+    def dual_first(self) -> bool:
+        """Whether dual ascent visits rows in less time than a factorization, or conjugate gradients, take."""
+        n, p = self.shape
+        if self.multi_output:
+            if self.smooth or not self.local or DualCoordinateAscent().supports(self.obj) is not None:
+                return False
+            if n * self.risk.linear_map.columns > COSTS.max_stored_numbers:
+                return False
+            few = self.risk.dim <= COSTS.newton_max_weights
+            return not few or (not self.obj.n_intercepts and (self.sparse or self.wide or self.easy))
+        if not self.interval or self.risk.loss.constant_curvature:
+            return False
+        if not self.local:  # a dozen numbers per row are stored here
+            return self.sparse and p > Newton.direct and 12 * n <= COSTS.max_stored_numbers
+        if self.smooth:
+            return self.sparse and self.wide
+        few = min(n, p) ** 3 <= COSTS.factorization_passes * self.n_entries
+        return (self.wide or self.sparse) and (self.easy or not few)
+
+    @cached_property
+    def easy(self) -> bool:
+        """Whether visits of local rows move multipliers far: the mean |x_i|^2 is small relative to n lam."""
+        rows: Any = self.risk.rows
+        return mean_squared_norm(rows) <= COSTS.easy_row_norm_ratio * len(rows.y) * self.obj.lam
+
+    @property
+    def newton_fits(self) -> bool:
+        """Whether the rows and matrices of Newton's method fit where X is, for one score per row."""
+        n, p = self.shape
+        if self.device:
+            return not self.sparse and min(n, p) <= Newton.direct
+        if self.local:
+            return not self.sparse or self.in_memory
+        return self.separable and p <= Newton.direct and 2 * n <= COSTS.max_stored_numbers
+
+    @property
+    def second_derivatives(self) -> bool:
+        """Whether the loss, or its smoothed form, has finite second derivatives."""
+        if self.loss is None or not self.loss.has_hessian:
+            return False
+        return self.multi_output or (bounded_curvature(self.loss) if self.smooth else self.smoothable)
+
+    @cached_property
+    def large_lam(self) -> bool:
+        """Whether lam is so large relative to the squared gradient of the risk at zero that steps are few."""
+        # with L2, J(0) - min J <= |grad R(0)|^2 / (2 lam), by convexity
+        g = self.risk(np.zeros(self.risk.dim))[1]
+        return float(g @ g) <= COSTS.bundle_max_slope_ratio * self.obj.lam
+
+
+# ---------------------------------------------------------------- rules
+class Rule(NamedTuple):
+    """One row of the table: a solver, the problems that it is fast for, and the reason."""
+
     solver: Solver
+    problem: str
+    """The problems it is for, in the words of the documentation, besides what it supports."""
+    applies: Callable[[Facts], bool]
     reason: str
     """A template for `result.solver`: {loss} and {reg} are the names of their classes."""
+    smoothed: bool = False
+    """Whether the solver is for smooth losses, so that others are smoothed for it."""
+
+    def solver_for(self, facts: Facts) -> Solver | None:
+        """The solver for a problem to which the rule applies; None if it does not support the problem."""
+        solver = Smoothing(self.solver) if self.smoothed and not facts.smooth else self.solver
+        return solver if solver.supports(facts.obj) is None else None
 
 
-class Group(NamedTuple):
-    """Rules for one kind of problem."""
-
-    problem: str
-    applies: Callable[[Facts], bool]
-    rules: tuple[Rule, ...]
+def is_list(f: Facts) -> bool:
+    """Whether the loss is one of pairs or contingency tables of local rows."""
+    return not f.separable and f.local
 
 
-NEWTON, DUAL, BUNDLE = Newton(), DualCoordinateAscent(), Bundle()
-DUAL_THEN_NEWTON = Portfolio((DUAL, NEWTON))
-
-# ---------------------------------------------------------------- the rules, in order
-EQUALITY_RULES = (Rule("any", lambda f: True, AugmentedLagrangian(), "{reg} has unpenalized directions"),)
-KERNEL_RULES = (
+OTHER = Rule(Bundle(), "any other", lambda f: True, "{loss} is a convex function with subgradients")
+RULES = (
     Rule(
-        "a loss with a conjugate",
-        lambda f: f.conjugate,
+        AugmentedLagrangian(),
+        "unpenalized directions (`Equality`)",
+        lambda f: f.reg.free_directions is not None,
+        "{reg} has unpenalized directions",
+    ),
+    Rule(
         KernelDual(),
+        "a kernel, a loss with a conjugate",
+        lambda f: f.reg.halves,
         "a kernel, and {loss} has a conjugate",
     ),
-    Rule("any other loss", lambda f: True, BUNDLE, "a kernel, and {loss} has no conjugate"),
-)
-DEVICE_RULES = (
     Rule(
-        "a smooth loss with second derivatives, `L2`, 20 rows per column or more, at most 2500 features",
-        lambda f: f.whitened,
+        ChainAscent(),
+        "`ChainMaxMargin`, `L2`, local rows",
+        lambda f: f.loss is not None and f.loss.task == "tagging",
+        "{loss} is not smooth, and its sequences are local",
+    ),
+    Rule(
+        WorkingSet(),
+        "a `Structured` model, a nonsmooth loss",
+        lambda f: f.risk.caches_outputs and not f.smooth,
+        "{loss} is not smooth, and caches the outputs of its argmax",
+    ),
+    Rule(
+        InteriorPoint(),
+        "several outputs, `L1`, `Elastic` or `Box`, local rows, at most 500 weights",
+        lambda f: f.multi_output and not f.reg.quadratic and f.risk.dim <= COSTS.interior_point_max_weights,
+        "{reg} is not smooth, and w is short",
+        smoothed=True,
+    ),
+    Rule(
         Lbfgs(),
+        "dense X of torch or CuPy, a smooth loss, `L2`, 20 rows per column or more, at most 2500 features",
+        lambda f: f.device and Whitening.applies(f.obj),
         "{loss} is smooth, and a sample of the rows gives its curvature",
     ),
     Rule(
-        "any other",
-        lambda f: True,
-        NEWTON,
-        "{loss} has second derivatives, of itself or smoothed, and X is dense",
-    ),
-)
-SMOOTH_RULES = (
-    Rule(
-        "several outputs, `L2`, local rows; for other losses than `Softmax` on dense X, at most 5000 "
-        "weights, or, with fewer rows than columns, 2^20 products of a pass",
-        lambda f: f.newton_smooth_multi_output,
-        NEWTON,
-        "{loss} is smooth, and has second derivatives",
-    ),
-    Rule(
-        "a quadratic conjugate, not `Squared`, `L2`, local sparse X of more than 2500 features",
-        lambda f: (
-            not f.risk.loss.constant_curvature
-            and f.local
-            and f.sparse
-            and f.wide
-            and f.interval_conjugate
-            and f.exact_steps
-        ),
-        DUAL_THEN_NEWTON,
-        "{loss} is smooth, X is wide",
-    ),
-    Rule(
-        "finite second derivatives, `L2` or `Quadratic`, local rows, or at most 2^25 remote ones with 2500 "
-        "features",
-        lambda f: f.finite_curvature and f.quadratic and (f.local or f.newton_remote),
-        NEWTON,
-        "{loss} is smooth, and has second derivatives",
-    ),
-    Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Lbfgs(), "{loss} is smooth"),
-    Rule(
-        "several outputs, `L1`, `Elastic` or `Box`, local rows, at most 500 weights, few rows",
-        lambda f: f.interior_point_multi_output and f.cheap_weight_hessian,
-        InteriorPoint(),
-        "{loss} is smooth, {reg} is not, and w is short",
-    ),
-    Rule(
-        "finite second derivatives, a separable regularizer, local rows that fit into memory",
-        lambda f: f.reg.separable and f.fits_in_memory and f.finite_curvature,
-        CoordinateDescent(),
-        "{loss} is smooth, {reg} is a sum over coordinates",
-    ),
-    Rule("`L1` or `Elastic`", lambda f: f.l1, OwlQn(), "{loss} is smooth, {reg} is not"),
-    Rule(
-        "a regularizer that is separable, or has no master problem",
-        lambda f: f.reg.penalized_part.separable or not f.reg.has_conjugate_hessian,
-        ProximalGradient(),
-        "{loss} is smooth, {reg} is not",
-    ),
-    Rule("any other regularizer", lambda f: True, BUNDLE, "{reg} is not smooth"),
-)
-MULTI_OUTPUT_RULES = (
-    Rule(
-        "`L2`, local dense X, few weights, long rows or intercepts",
-        lambda f: f.newton_multi_output and f.small_and_hard,
-        NEWTON,
-        "{loss} is not smooth, and X is dense and small",
-    ),
-    Rule(
-        "one multiplier per row and class, `L2`",
-        lambda f: f.dual_multi_output and not f.slow_intercepts,
-        DUAL,
-        "{loss} is not smooth, and has one multiplier per row and class",
-    ),
-    Rule("a regularizer with a gradient", lambda f: f.reg.smooth, Smoothing(), "{loss} can be smoothed"),
-    Rule(
-        "`L1`, `Elastic` or `Box`, local rows, at most 500 weights, few rows",
-        lambda f: f.interior_point_multi_output and f.cheap_weight_hessian,
-        Smoothing(InteriorPoint()),
-        "{loss} can be smoothed, and w is short",
-    ),
-    Rule("`L1` or `Elastic`", lambda f: f.l1, Smoothing(OwlQn()), "{loss} can be smoothed"),
-    Rule(
-        "explicit intercepts, or a regularizer without a master problem",
-        lambda f: f.reg.n_unpenalized > 0 or not f.master_problem,
-        Smoothing(ProximalGradient()),
-        "{loss} can be smoothed",
-    ),
-    Rule("any other regularizer", lambda f: True, BUNDLE, "{loss} is not smooth"),
-)
-INTERVAL_RULES = (
-    Rule(
-        "at most 2^25 remote rows and 2500 features",
-        lambda f: not f.local and f.newton_remote,
-        NEWTON,
-        "{loss} is not smooth, and X is remote",
-    ),
-    Rule(
-        "at most 2^22 remote sparse rows",
-        lambda f: not f.local,
-        DUAL,
-        "{loss} is not smooth, and X is remote",
-    ),
-    Rule("800 rows per column", lambda f: f.long, NEWTON, "{loss} is not smooth, and X is long"),
-    Rule(
-        "fewer rows than columns, `L2`; not `Absolute` on at most 128 dense rows",
-        lambda f: f.wider_than_long and f.l2 and not f.small_system,
-        DUAL_THEN_NEWTON,
-        "{loss} is not smooth, and X is wider than long",
-    ),
-    Rule("dense X", lambda f: not f.sparse, NEWTON, "{loss} is not smooth, and X is dense"),
-    Rule(
-        "sparse X of at most 2^17 entries, zeros included, and 128 columns, with an intercept",
-        # few kernels, so that a first fit compiles little
-        lambda f: f.newton_small and f.profiled,
-        NEWTON,
-        "{loss} is not smooth, and X is small",
-    ),
-    Rule(
-        "sparse X of few columns, small lam",
-        lambda f: f.cheap_factorization and f.row_norm_ratio > COSTS.slow_dual_row_norm_ratio,
-        NEWTON,
-        "{loss} is not smooth, X has few columns, and lam is small",
-    ),
-    Rule(
-        "other sparse X, `L2`",
-        lambda f: f.l2,
-        DUAL_THEN_NEWTON,
-        "{loss} is not smooth, and X is sparse",
-    ),
-    Rule("other sparse X, `Quadratic`", lambda f: True, NEWTON, "{loss} is not smooth, nor is X dense"),
-)
-NONDECOMPOSABLE_RULES = (
-    Rule("remote rows", lambda f: f.risk.rows is None, Smoothing(), "{loss} can be smoothed"),
-    Rule(
-        "1000 rows or more, large lam relative to the squared gradient at zero",
-        # a mean over many pairs is nearly smooth
-        lambda f: f.shape[0] >= COSTS.lbfgs_min_rows_of_pairs and f.large_lam,
-        Lbfgs(),
-        "{loss} is a mean over many pairs, and lam is large",
-    ),
-    Rule(
-        "the same with fewer rows",
-        lambda f: f.large_lam,
-        BUNDLE,
-        "{loss} is not smooth, and lam is large",
-    ),
-    Rule(
-        "fewer rows than columns, at most 2^17 pairs and 2^23 entries of their differences",
-        lambda f: f.wider_than_long and f.few_pairs,
-        SeparableForm(DUAL_THEN_NEWTON),
+        SeparableForm(Portfolio((DualCoordinateAscent(), Newton()))),
+        "at most 2^17 pairs of local rows, and fewer rows than columns or no second derivatives, `L2`",
+        lambda f: is_list(f) and (f.wide or not f.second_derivatives),
         "{loss} is a hinge loss of few pairs of rows",
     ),
     Rule(
-        "more than 2500 features",
-        lambda f: f.wide_weights,
-        Smoothing(),
-        "{loss} can be smoothed, and X is wide",
-    ),
-    Rule("any other", lambda f: True, NEWTON, "{loss} can be smoothed, and has second derivatives then"),
-)
-CHAIN_RULES = (
-    Rule("any", lambda f: True, ChainAscent(), "{loss} is not smooth, and its sequences are local"),
-)
-STRUCTURED_RULES = (
-    Rule("any", lambda f: True, WorkingSet(), "{loss} is not smooth, and caches the outputs of its argmax"),
-)
-OTHER_RULES = (
-    Rule(
-        "a loss that can be smoothed, a regularizer without a master problem",
-        lambda f: f.smoothable and not f.master_problem,
-        Smoothing(ProximalGradient()),
-        "{loss} is not smooth, and {reg} has no conjugate_hessian_product",
-    ),
-    Rule(
-        "a quadratic conjugate, `L1`, `Elastic` or `Box`, local rows, at most 100 per column",
-        lambda f: f.interior_point and not f.slow_gram,
-        InteriorPoint(),
-        "{loss} is not smooth, nor is {reg}",
-    ),
-    Rule(
-        "`FBeta`, `PrecisionAtK`, `RecallAtK`, `L2`, at most 4096 local rows, 600 of them or of the columns",
-        lambda f: f.tables and f.shape[0] <= COSTS.tables_max_rows,
         ContingencyTables(),
+        "`FBeta`, `PrecisionAtK`, `RecallAtK`, `L2`, local rows, at most 600 and fewer than columns",
+        lambda f: is_list(f) and f.wide,
         "{loss} is a maximum over contingency tables, of which few matter",
     ),
-    Rule("an oracle", lambda f: f.loss is None, BUNDLE, "{loss} has no attribute smooth"),
-    Rule("any other", lambda f: True, BUNDLE, "{loss} is not smooth"),
-)
-# Where the first solver is too slow, these continue, in order: a fast one, then one that converges.
-LATER_RULES = (
-    # the number of its steps hardly depends on the sizes of the columns
     Rule(
-        "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
-        lambda f: f.interior_point or (f.smooth and f.interior_point_multi_output),
+        Lbfgs(),
+        "pairs of local rows, large lam relative to the squared gradient at zero, `L2`",
+        # a mean over many pairs is nearly smooth
+        lambda f: is_list(f) and not f.wide and f.second_derivatives and f.reg.diagonal and f.large_lam,
+        "{loss} is a mean over many pairs, and lam is large",
+    ),
+    Rule(
+        DualCoordinateAscent(),
+        "a nonsmooth loss, `L2`, local rows: sparse X, or fewer rows than columns, where a factorization "
+        "takes longer or lam is large; several outputs, more than 2000 weights, or no intercepts and sparse "
+        "or wide X or a large lam; a smooth loss with a quadratic conjugate, sparse X of fewer rows than "
+        "columns; sparse remote rows of more than 2500 features, at most 5 million",
+        lambda f: f.dual_first,
+        "{loss} has one multiplier per row, or per row and class, and visits of rows are cheap",
+    ),
+    Rule(
+        Newton(),
+        "second derivatives of the loss or its smoothed form, `L2` or `Quadratic`; for several outputs and a "
+        "nonsmooth loss, at most 2000 weights; at most 2^25 remote rows of 2500 features",
+        lambda f: (
+            f.second_derivatives
+            and (f.smooth or f.risk.dim <= COSTS.newton_max_weights if f.multi_output else f.newton_fits)
+        ),
+        "{loss} or its smoothed form has second derivatives",
+    ),
+    Rule(
+        CoordinateDescent(),
+        "a smooth loss, a sum over coordinates, local rows that fit into memory",
+        lambda f: f.smooth and not f.reg.smooth and f.in_memory,
+        "{loss} is smooth, {reg} is a sum over coordinates",
+    ),
+    Rule(
         InteriorPoint(),
-        "",
+        "a quadratic conjugate or second derivatives, `L1`, `Elastic` or `Box`, local rows",
+        lambda f: not f.reg.quadratic and not f.multi_output and f.in_memory,
+        "{loss} has a quadratic conjugate or second derivatives, and {reg} is a sum over coordinates",
     ),
-    # quasi-Newton methods need gradients only, and no factorization
-    Rule("a smooth loss and regularizer", lambda f: f.smooth and f.reg.smooth, Lbfgs(), ""),
-    Rule("a smooth loss, `L1` or `Elastic`", lambda f: f.smooth and f.l1, OwlQn(), ""),
     Rule(
-        "several outputs, a nonsmooth loss, `L2`, local rows, at most 1000 weights",
-        lambda f: not f.smooth and f.newton_multi_output and f.risk.dim <= COSTS.newton_max_weights,
-        NEWTON,
-        "",
+        Lbfgs(),
+        "a smooth loss, several outputs, or pairs; a regularizer with a gradient",
+        lambda f: f.smooth or (not f.interval and (f.second_derivatives or (f.multi_output and not f.local))),
+        "{loss} is smooth or smoothed",
+        smoothed=True,
     ),
-    # L-BFGS is slow on columns of very different sizes
     Rule(
-        "several outputs, a smooth loss, `L2`, local rows",
-        lambda f: f.smooth and f.newton_multi_output,
-        NEWTON,
-        "",
+        OwlQn(),
+        "a smooth loss or several outputs, `L1` or `Elastic`",
+        lambda f: f.l1 and (f.smooth or f.multi_output),
+        "{loss} is smooth or smoothed, and {reg} is not",
+        smoothed=True,
     ),
-    # Newton steps hardly depend on the sizes of the columns
     Rule(
-        "`PairwiseHinge`, at most 2^17 pairs and 2^23 entries of their differences, `L2`",
-        lambda f: f.few_pairs and not f.smoothed_hessian,
-        SeparableForm(NEWTON),
-        "",
+        ProximalGradient(),
+        "a smooth loss and a regularizer that is separable or has no Newton step of its conjugate, several "
+        "outputs with intercepts, or a regularizer without a master problem",
+        lambda f: (
+            not f.reg.penalized_part.has_master_problem
+            or (f.multi_output and f.reg.n_unpenalized > 0)
+            or (f.smooth and (f.reg.penalized_part.separable or not f.reg.has_conjugate_hessian))
+        ),
+        "{loss} is smooth or smoothed, and {reg} is not",
+        smoothed=True,
     ),
-    # a table has as much information as hundreds of cuts
+    OTHER,
     Rule(
-        "`FBeta`, `PrecisionAtK`, `RecallAtK`, `L2`, at most 32768 local rows, 600 of them or of the columns",
-        lambda f: f.tables and f.shape[0] <= COSTS.tables_max_fallback_rows,
         ContingencyTables(),
-        "",
-    ),
-    # cutting planes converge for every convex risk
-    Rule("a regularizer with a master problem", lambda f: f.master_problem, BUNDLE, ""),
-    Rule(
-        "a nonsmooth loss of a linear model, a smooth regularizer",
-        lambda f: not f.smooth and f.reg.smooth and f.risk.linear_map is not None,
-        Smoothing(),
-        "",
+        "`FBeta`, `PrecisionAtK`, `RecallAtK`, `L2`, local rows, at most 600 or of 600 columns",
+        is_list,
+        "{loss} is a maximum over contingency tables",
     ),
 )
-GROUPS = (
-    Group(
-        "Unpenalized directions (`Equality`)",
-        lambda f: f.reg.free_directions is not None,
-        EQUALITY_RULES,
-    ),
-    Group("A kernel", lambda f: f.kernel, KERNEL_RULES),
-    Group(
-        "Dense X of torch or CuPy, one score per row, `L2` or `Quadratic`, second derivatives of the loss or "
-        "of its smoothed form, at most 2500 rows or features",
-        lambda f: f.newton_device,
-        DEVICE_RULES,
-    ),
-    Group("A smooth loss", lambda f: f.smooth, SMOOTH_RULES),
-    Group("`ChainMaxMargin`, `L2`, local rows", lambda f: f.chain_ascent, CHAIN_RULES),
-    Group(
-        "Several outputs, a loss that can be smoothed",
-        lambda f: f.multi_output and f.smoothable,
-        MULTI_OUTPUT_RULES,
-    ),
-    Group("A `Structured` model", lambda f: f.risk.caches_outputs, STRUCTURED_RULES),
-    Group(
-        "A quadratic conjugate (`Hinge`, `Quantile`, ...), `L2` or `Quadratic`",
-        lambda f: f.interval_dual,
-        INTERVAL_RULES,
-    ),
-    Group(
-        "A non-decomposable loss that can be smoothed, `L2`, no intercept",
-        lambda f: f.l2 and f.smoothed_hessian and not f.profiled,
-        NONDECOMPOSABLE_RULES,
-    ),
-    Group("Any other", lambda f: True, OTHER_RULES),
-)
-"""The groups in order: the first rule that applies in the first group that applies selects the solver."""
-
-
-def matching_rule(facts: Facts) -> Rule:
-    """The rule that selects the solver of a problem."""
-    group = next(group for group in GROUPS if group.applies(facts))
-    return next(rule for rule in group.rules if rule.applies(facts))
+"""The rules in order: the first that applies selects the solver, and the solvers of the others continue."""
 
 
 def trial_work(first: Solver, facts: Facts) -> float:
     """The work after which the selected solver is compared with the whole run, in passes over X."""
-    if isinstance(first, CoordinateDescent):
-        # where the interior-point method would continue, it needs few steps
-        if not facts.interior_point or facts.slow_gram:
-            return COSTS.sparse_weights_trial_work
-        # each of its steps factorizes a matrix of this size
-        return max(COSTS.interior_point_trial_work, COSTS.interior_point_trial_factor * min(facts.shape))
-    if isinstance(first, DualCoordinateAscent | SeparableForm):
-        return COSTS.dual_trial_work
-    if facts.interior_point_multi_output and facts.cheap_weight_hessian:
-        return COSTS.sparse_weights_trial_work
-    if isinstance(first, Lbfgs) and facts.newton_multi_output:
-        return COSTS.multi_output_trial_work
     if isinstance(first, Newton):
-        return max(COSTS.trial_work, min(COSTS.newton_trial_entries / facts.n_entries, COSTS.dual_trial_work))
-    return COSTS.trial_work
+        return max(COSTS.trial_work, min(COSTS.trial_entries / facts.n_entries, COSTS.max_trial_work))
+    late = isinstance(first, DualCoordinateAscent | SeparableForm | CoordinateDescent)
+    return COSTS.max_trial_work if late else COSTS.trial_work
 
 
 @dataclass(frozen=True)
@@ -369,7 +341,8 @@ class Auto(Solver):
     Newton's method where there are second derivatives, of the loss or of its smoothed form, and a quadratic
     regularizer; dual ascent where X is sparse or has few rows; quasi-Newton, coordinate or proximal methods
     for other regularizers and smooth losses; a bundle method for everything else. docs/solvers.md lists all
-    rules, generated from the table. Where the first solver is too slow, others continue (`Portfolio`).
+    rules, generated from the table. Where a solver is too slow, that of the next rule continues
+    (`Portfolio`).
 
     Examples
     --------
@@ -377,7 +350,7 @@ class Auto(Solver):
     >>> from riskmin import L1, L2, Auto, Logistic, Objective, linear_risk
     >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic())
     >>> Auto().choose(Objective(risk, L2(), lam=0.1))
-    (Newton(), 'Logistic is smooth, and has second derivatives')
+    (Newton(), 'Logistic or its smoothed form has second derivatives')
     >>> Auto().choose(Objective(risk, L1(), lam=0.1))
     (CoordinateDescent(start=64), 'Logistic is smooth, L1 is a sum over coordinates')
     """
@@ -385,35 +358,40 @@ class Auto(Solver):
     def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
         """The solver for a relative gap of tol, and the reason."""
         portfolio, reason = self.portfolio(obj, tol)
-        several = len(portfolio.solvers) > 1
-        return replace(portfolio, others=tuple) if several else portfolio.solvers[0], reason
+        return portfolio.solvers[0], reason
 
     def portfolio(self, obj: Objective, tol: float = 1e-3) -> tuple[Portfolio, str]:
         """The solvers for a relative gap of tol, and the reason for the first."""
         facts, tol = Facts(obj), max(tol, COSTS.min_tol)
-        if not facts.separable and (same := SeparableProblem.from_objective(obj)) is not None:
+        names = {
+            "loss": type(facts.risk.source if facts.loss is None else facts.loss).__name__,
+            "reg": type(facts.reg.penalized_part).__name__,
+        }
+        if is_list(facts) and (same := SeparableProblem.from_objective(obj)) is not None:
             # the same problem in another form, which has faster solvers
             inner, reason = self.portfolio(same.obj, tol)
-            reason = f"{facts.loss_name} is a loss of single rows with an intercept, and {reason}"
+            reason = f"{names['loss']} is a loss of single rows with an intercept, and {reason}"
             return replace(
                 inner,
                 solvers=tuple(SeparableForm(solver) for solver in inner.solvers),
                 others=lambda: [SeparableForm(solver) for solver in inner.others()],
             ), reason
-        rule = matching_rule(facts)
-        first = rule.solver.for_tolerance(tol)
-        selected = first.solvers if isinstance(first, Portfolio) else (first,)
+        first, rule, rest = None, OTHER, list(RULES)
+        while first is None and rest:
+            rule = rest.pop(0)
+            first = rule.solver_for(facts) if rule.applies(facts) else None
+        if first is None:  # no solver supports the problem: `Bundle` says why
+            rule, first = OTHER, OTHER.solver
 
         def others() -> list[Solver]:
-            found = [one.solver.for_tolerance(tol) for one in LATER_RULES if one.applies(facts)]
-            return [solver for solver in found if type(solver) not in {type(one) for one in selected}]
+            later = dict.fromkeys(one.solver_for(facts) for one in rest if one.applies(facts))
+            return [one.for_tolerance(tol) for one in later if one is not None and one != first]
 
-        reason = rule.reason.format(loss=facts.loss_name, reg=facts.reg_name)
-        # one whose successor's cost is known is compared with that, so the last one is judged
-        return Portfolio(selected, tol, trial_work(selected[-1], facts), others), reason
+        portfolio = Portfolio((first.for_tolerance(tol),), tol, trial_work(first, facts), others)
+        return portfolio, rule.reason.format(**names)
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """The iterates of the selected solver, and of its fallbacks where it is too slow."""
+        """The iterates of the selected solver, and of the next ones where it is too slow."""
         return self.portfolio(obj)[0].iterates(obj, w0)
 
 

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any
 
@@ -185,8 +185,7 @@ class Portfolio(Solver):
         self, obj: Objective, best: _BestSoFar, turn: _Turn, steps: Iterator[Iterate], budget: float
     ) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
-        later = self.solvers[turn.k + 1 :]
-        expected = later[0].passes_per_digit(obj) if later else None
+        expected = cache(lambda: self._expected(obj, turn.k + 1))
         while not turn.is_too_slow(self.tol, expected, budget, best.work) or len(self.every) == 1:
             try:
                 it = next(steps, None)
@@ -201,6 +200,10 @@ class Portfolio(Solver):
             best.state = it.state
             yield _with_turn_info(it, turn, best)
         return False
+
+    def _expected(self, obj: Objective, k: int) -> float | None:
+        """The passes in which solver k is expected to gain a digit; None if that is not known."""
+        return self.every[k].passes_per_digit(obj) if k < len(self.every) else None
 
 
 def _failure(obj: Objective, best: _BestSoFar, solver: Solver, error: Exception) -> None:
@@ -344,23 +347,27 @@ class _Turn:
         self.idle = 0 if improved else self.idle + 1
         return self.previous_work + self.work[-1]
 
-    def is_too_slow(self, tol: float, expected: float | None, budget: float, total: float) -> bool:
+    def is_too_slow(
+        self, tol: float, expected: Callable[[], float | None], budget: float, total: float
+    ) -> bool:
         """Whether the missing digits take more work than the next solver needs, or than the run so far.
 
-        `expected` are the passes in which the next solver gains a digit; None if that is not known.
+        `expected` returns the passes in which the next solver gains a digit; None if that is not known.
         """
         if len(self.work) < 2:
             return False  # one iterate has no rate
         work, gap = self.work[-1], self.gaps[-1]
         if self.idle >= self.MAX_IDLE_ITERATES:
             return True
-        if work < (budget if expected is None else self.TRIAL_PASSES) or gap <= 0:
+        if work < min(budget, self.TRIAL_PASSES) or gap <= 0:
             return False
-        if expected is None:
-            return gap > tol and self._missing_work(tol, 0.0) > max(total, budget)
         # a run that continues beyond tol needs another digit
-        digits = max(math.log10(gap / tol), 1.0)
-        return self._missing_work(tol, 1.0) > self.SWITCH_PASSES + expected * digits
+        missing = self._missing_work(tol, 1.0)
+        if missing <= self.SWITCH_PASSES:
+            return False  # whatever the next solver needs
+        if (passes := expected()) is None:
+            return work >= budget and gap > tol and self._missing_work(tol, 0.0) > max(total, budget)
+        return missing > self.SWITCH_PASSES + passes * max(math.log10(gap / tol), 1.0)
 
     def _missing_work(self, tol: float, min_digits: float) -> float:
         """The work up to tol at the rate of the second half of the work; infinite without progress."""

@@ -122,6 +122,11 @@ class InteriorPoint(Solver):
             return f"InteriorPoint needs a quadratic conjugate or a Hessian, not {loss!r}: use Bundle"
         return None
 
+    def passes_per_digit(self, obj: Objective) -> float | None:
+        """About six factorizations of a matrix of the rows or columns, whichever are fewer; for local X."""
+        rows = obj.risk.rows
+        return None if rows is None or obj.risk.multi_output else float(8 + min(rows.X.shape))
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points of the method, with weights near zero set to zero."""
         self.check_supports(obj)
