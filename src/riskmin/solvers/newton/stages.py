@@ -407,13 +407,13 @@ class StagedNewton:
             run.x = self.at(run.x.v, self.X.forward(run.x.v), run.mu, run.center)
         saved = replace(run)
         (value, b), system = self._value(at), self.system.to_arrays()
-        w = at.v[: self.X.p]
+        w = at.v[: self.obj.risk.dim]
         return Iterate(w, value, run.best, info, lambda: self._to_arrays(saved, system), b)
 
     # ------------------------------------------------------------ states
     def _to_arrays(self, run: Run, system: dict[str, Any]) -> dict[str, Array]:
         numbers = {f"number.{name}": np.array([float(getattr(run, name))]) for name in NUMBERS}
-        return {"v": run.x.v, "w": run.x.v[: self.X.p], "u": run.center} | numbers | system
+        return {"v": run.x.v, "w": run.x.v[: self.obj.risk.dim], "u": run.center} | numbers | system
 
     def restored(self, state: dict[str, Array]) -> Run:
         """The run of a saved state, after checks: its scores and cuts are computed again."""
@@ -427,7 +427,7 @@ class StagedNewton:
         self.system.keeps = not n["mu"]
         u = self.model.in_domain(state["u"])
         x = self.at(state["v"], self.X.forward(state["v"]), n["mu"], u)
-        cut, counts = Cut(np.zeros(self.X.p), 0.0), (int(n["steps"]), int(n["stage_steps"]))
+        cut, counts = Cut(np.zeros(self.obj.risk.dim), 0.0), (int(n["steps"]), int(n["stage_steps"]))
         return Run(x, n["mu"], u, cut, n["target"], n["first_mu"], n["share"], *counts)
 
     # ------------------------------------------------------------ starts
@@ -453,7 +453,7 @@ class StagedNewton:
             # the statistical error of a sample of m rows is about p / m of the objective
             error = self.X.size * one_in / self.X.n
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
-                inner = StagedNewton.of(sample, self.direct, self.mu_decrease)
+                inner = self.of(sample, self.direct, self.mu_decrease)
                 assert inner is not None
                 run, inner.max_steps = inner.start(v, mu, target=min(error, 0.1)), self.SAMPLE_STEPS
                 for it in inner.iterates(run):
@@ -464,8 +464,11 @@ class StagedNewton:
                         break
                 v, mu = run.x.v, run.mu
         run = self.start(v, mu)
-        zero = self.at(np.zeros(self.X.size), np.zeros(self.X.n), 0.0, run.center) if v.any() else None
-        return run if zero is None or run.x.value < zero.value else self.start(np.zeros(self.X.size))
+        if not v.any():
+            return run
+        zero = np.zeros(self.X.size)
+        at_zero = self.at(zero, self.X.forward(zero), 0.0, run.center)
+        return run if run.x.value < at_zero.value else self.start(zero)
 
     def warm_started(self, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """The iterates from the point and the multipliers of another run, also of dual ascent."""
