@@ -44,8 +44,9 @@ class CostModel:
     """Operations of a factorization, p^3, per entry of X up to which p columns are few."""
     intercept_row_norm_ratio: float = 1e7
     """Mean |x_i|^2 / (n lam) from which dual ascent hardly moves explicit intercepts."""
-    dual_max_multipliers: int = 2**26
-    """Rows times classes up to which dual ascent stores multipliers (half a gigabyte)."""
+    max_stored_scores: int = 2**26
+    """Rows times outputs up to which Newton's method stores scores, and dual ascent multipliers (half a
+    gigabyte)."""
     dual_max_remote_rows: int = 2**22
     """Remote rows whose dual variables are stored in this process, a dozen numbers each."""
     bundle_max_slope_ratio: float = 500.0

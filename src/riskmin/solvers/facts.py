@@ -12,6 +12,7 @@ from riskmin.arrays.namespace import namespace
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import Shard
 from riskmin.losses.base import Loss
+from riskmin.losses.multiclass import Softmax
 from riskmin.problem.design_operator import rows_exceed_memory
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import beside_another_library, bounded_curvature, loss_of
@@ -21,7 +22,6 @@ from riskmin.solvers.dual.coordinate_ascent import DualCoordinateAscent
 from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
 from riskmin.solvers.interior_point.contingency_tables import ContingencyTables
 from riskmin.solvers.interior_point.interior_point import InteriorPoint
-from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
 from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.quasi_newton.whitening import Whitening
 from riskmin.solvers.smoothing import Smoothing
@@ -249,7 +249,7 @@ class Facts:
         """Whether Newton's method is fast for this multi-output risk with a smooth loss."""
         if not self.newton_multi_output:
             return False
-        if SoftmaxProblem.accepts(self.obj):
+        if type(self.risk.loss) is Softmax and self.stores_scores:
             return True
         # with fewer rows than columns, conjugate gradients alone pay where calls cost as much as products
         if self.wider_than_long and not self.sparse and not self.risk.loss.constant_curvature:
@@ -267,7 +267,12 @@ class Facts:
         risk = self.risk
         if DualCoordinateAscent().supports(self.obj) is not None or risk.rows is None:
             return False
-        return bool(len(risk.rows.y) * risk.linear_map.columns <= COSTS.dual_max_multipliers)
+        return self.stores_scores
+
+    @property
+    def stores_scores(self) -> bool:
+        """Whether scores and multipliers of all rows and outputs fit into memory."""
+        return bool(self.shape[0] * self.risk.linear_map.columns <= COSTS.max_stored_scores)
 
     @cached_property
     def chain_ascent(self) -> bool:
