@@ -61,16 +61,15 @@ class Newton(Solver):
     iterate per step. There smooth losses keep the matrix, of a sample if there are many rows per column, as
     long as each step divides the squared gradient norm by 50, or run conjugate gradients to a fifth of it.
 
-    `Softmax` with `L2` takes such stages at any size: conjugate gradients, preconditioned by the diagonal or
-    by one matrix for all classes, end once their residual leaves enough of the gap, and the probabilities
-    that a step predicts prove the rest.
+    **Losses of several scores per row** with `L2` and local rows take the same stages. The matrix of all
+    weights is factorized by its columns or its rows, or conjugate gradients are preconditioned by the
+    diagonal, by one matrix for all outputs or by the matrix itself.
 
     If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
     multiplied by tensor cores; one score per row is supported there.
 
     From w = 0 with many rows per column, a run starts at the end of runs on samples of the rows; all
-    certificates are for all rows. For `L2` and `Quadratic`. Multi-output losses need `L2` and local rows;
-    their intercepts are unknowns of the linear system like the weights, but not penalized.
+    certificates are for all rows. For `L2` and `Quadratic`.
 
     Parameters
     ----------

@@ -173,7 +173,7 @@ class OutputColumns:
             return np.block([[G, s[:, None]], [s[None, :], np.array([[h.sum()]])]])
         # sum_i h_i (x_i - m)(x_i - m)' = G - s m' - m s' + (sum_i h_i) m m'
         m = self.linear_map.mean
-        return G + h.sum() * np.outer(m, m) - np.outer(s, m) - np.outer(m, s)
+        return np.asarray(G + h.sum() * np.outer(m, m) - np.outer(s, m) - np.outer(m, s))
 
     def dense(self, rows: NDArray | slice) -> NDArray:
         """Some rows as an array, with the column of ones."""

@@ -20,7 +20,7 @@ from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.explicit_intercepts import with_best_intercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import inner
-from riskmin.solvers.newton.multi_output.blocks import Blocks
+from riskmin.solvers.newton.multi_output.blocks import Blocks, LossBlocks
 from riskmin.solvers.newton.multi_output.columns import OutputColumns
 from riskmin.solvers.newton.multi_output.row_models import OutputRows
 from riskmin.solvers.newton.multi_output.systems import INTERCEPT_RCOND, OutputSystem
@@ -37,6 +37,8 @@ class MultiOutputNewton(StagedNewton):
 
     NONSMOOTH_ROWS_PER_COLUMN = 10
     """The first steps on all rows are expensive."""
+    MAX_PREDICTIONS = 5
+    """Times that multipliers are predicted from predicted ones."""
     MAX_INTERCEPT_STEPS, MAX_INTERCEPT_SLOPE = 6, 1e-12
     """Newton steps in the intercepts of predicted multipliers, up to these slopes."""
 
@@ -140,7 +142,29 @@ class MultiOutputNewton(StagedNewton):
     def _prove_stage(self, run: Run, x: Point, g: NDArray) -> bool:
         """Keep the cut of the slopes at a point; whether it proves anything."""
         cut: Any = self._cut(x, np.zeros_like(x.z), x)
-        return self._raise_bound(run, cut, x, math.inf)
+        self._raise_bound(run, cut, x, math.inf)
+        if run.mu and run.lost:
+            self._refine(run, x)
+        return True
+
+    def _refine(self, run: Run, x: Point) -> None:
+        """Predict multipliers again and again, from those that were moved back into their domain.
+
+        In columns of large units, which are hardly penalized, any slope that is left costs the whole bound.
+        """
+        v, s, H, model = x.v, x.s, x.h, self.model
+        allowed = 2 * x.sums.complementarity + run.target * abs(x.value)
+        for _ in range(self.MAX_PREDICTIONS):
+            if x.value - self.obj.lower(run.best) <= allowed:
+                return
+            d = self.system.solve(H, self.P * v + self.X.adjoint(s), 0.0, math.inf).v
+            found = model.predicted(x.z, s, H, self.X.forward(d))
+            if found is None:
+                return
+            v, (s, offset, size) = v + d, found
+            H = LossBlocks(model.loss, s, model.y, model.c, run.mu)
+            cut = lowered_cut(self.system.centered(self.X.adjoint(s)), offset, size)
+            self._raise_bound(run, self._without_intercepts(cut), x, math.inf)
 
     # ------------------------------------------------------------ states
     SHAPES: ClassVar[dict[str, str]] = {"v": "m", "w": "d", "u": "n k", "system": "1"}

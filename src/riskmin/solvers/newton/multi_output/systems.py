@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.core import NDArray
+from riskmin.core.blas_threads import scipy_linalg
 from riskmin.core.deadline import interruptible_matmul
 from riskmin.numerics.linear_systems import CgState, Solve, cg, shifted_cholesky
 from riskmin.solvers.costs import PRODUCT_COSTS
@@ -26,6 +27,8 @@ from riskmin.solvers.newton.multi_output.columns import OutputColumns
 from riskmin.solvers.newton.systems import Step
 
 DIAGONAL, SHARED, EXACT = range(3)
+PIVOT_ROUNDING = 1e-15
+"""Pivots of a matrix with a unit diagonal that are rounding."""
 INTERCEPT_RCOND = 1e-10
 """Second derivatives in intercepts below this share of the largest one count as 0."""
 
@@ -65,6 +68,8 @@ class OutputSystem:
     """Conjugate gradients end at this share of the gradient."""
     RENEWAL = 2.0
     """A preconditioner is formed anew once the steps since have cost this many times as much."""
+    MIN_RELATIVE_PENALTY = 1e-15
+    """The smallest penalty that is not rounding, as a share of the sum of the second derivatives."""
     COPIED_SHARE = 0.8
     """Rows with second derivatives are copied if they are fewer than this share of all rows."""
 
@@ -93,8 +98,9 @@ class OutputSystem:
             rest = abs(H.product(np.ones((self.X.n, self.k)))).max(initial=0.0)
             self.invariant = self.alike and bool(rest <= 1e-12 * H.diagonal.max(initial=0.0))
         rhs = -self.centered(g)
-        # the penalty alone determines the sums over the outputs
-        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=self.P > 0)
+        # the penalty alone determines the sums over the outputs; below rounding, they stay
+        rounding = self.MIN_RELATIVE_PENALTY * float(H.diagonal.sum()) / self.k
+        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=self.P > rounding)
         X, H = self._active(H)
         options = self._options(X, H)
         best, most = options[-1], self.MIN_CG_STEPS if self.keeps else self.MIN_SMOOTHED_CG_STEPS
@@ -222,7 +228,7 @@ class OutputSystem:
             diagonal = M.diagonal().reshape(k, q).mean(axis=0) / k
             blocks, j = M.reshape(k, q, k, q), np.arange(q)
             blocks[:, j, :, j] += diagonal[:, None, None]
-        solve = shifted_cholesky(M, self.P.reshape(q, k).T.reshape(-1))
+        solve = basic_solution(M, self.P.reshape(q, k).T.reshape(-1))
         # w has its outputs together per column, the matrix its columns together per output
         return lambda r: solve(r.reshape(q, k).T.reshape(-1)).reshape(k, q).T.reshape(-1)
 
@@ -260,3 +266,28 @@ class OutputSystem:
     def restore(self, arrays: dict[str, Any]) -> None:
         """Continue from what `to_arrays` has returned."""
         self.level = min(max(int(arrays["system"][0]), DIAGONAL), EXACT)
+
+
+def basic_solution(M: NDArray, penalty: NDArray) -> Solve:
+    """A solution for the upper triangle of M, with a penalty on its diagonal; M is overwritten.
+
+    Directions without second derivatives and penalty are left out: a Cholesky factorization of the matrix
+    with a unit diagonal takes the largest pivot first, and ends at those that are rounding.
+    """
+    diagonal = M.reshape(-1)[:: len(M) + 1]
+    diagonal += penalty
+    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    M *= scale
+    M *= scale[:, None]
+    lapack = scipy_linalg().lapack
+    # the upper triangle of an array in C order is the lower one of its transpose, in LAPACK's order
+    factor, order, rank, _ = lapack.dpstrf(M.T, lower=1, tol=PIVOT_ROUNDING, overwrite_a=1)
+    order, factor = order[:rank] - 1, factor[:rank, :rank]
+
+    def solve(r: NDArray) -> NDArray:
+        x = np.zeros_like(r)
+        if rank:
+            x[order] = lapack.dpotrs(factor, (scale * r)[order], lower=1)[0]
+        return scale * x
+
+    return solve
