@@ -109,6 +109,11 @@ def no(*_: Any, **__: Any) -> bool:
     return False
 
 
+def infinite(*_: Any) -> float:
+    """The cost of what is never done."""
+    return math.inf
+
+
 def no_results(objectives: Any, solver: Any, limits: Any) -> Iterator[None]:
     """None for each lam: every one is a run of its own."""
     return iter([None] * len(objectives))
@@ -133,18 +138,10 @@ def rules() -> dict[str, Switch]:
 
 NEWTON, CD = "solvers.newton.", "solvers.coordinate."
 STAGES, SYSTEM = NEWTON + "stages:StagedNewton", NEWTON + "systems:NewtonSystem"
-SOFTMAX = NEWTON + "multi_output.softmax:SoftmaxProblem"
+OUTPUTS = NEWTON + "multi_output.systems:OutputSystem"
 
 SWITCHES = {
     # ------------------------------------------------------------ Newton's method
-    "Newton: softmax stages": Switch((Patch(SOFTMAX, "accepts", NEVER),), ("softmax",)),
-    "Newton: predicted multipliers": Switch(
-        (
-            Patch(NEWTON + "point:NewtonPoint", "MAX_PREDICTED_GAP", 0.0),
-            Patch(SOFTMAX, "_predicted_cut", without),
-        ),
-        ("softmax",),
-    ),
     "Newton: sampled start": Switch(
         (
             Patch(STAGES, "SAMPLES", ()),
@@ -162,8 +159,19 @@ SWITCHES = {
     ),
     "Newton: systems of few rows": Switch((Patch(SYSTEM, "ROWS_GAIN", math.inf),), (*SMOOTH, *NONSMOOTH)),
     "Newton: extra smoothing": Switch((Patch(STAGES, "MIN_CURVED_WEIGHT", 0.0),), ("huber", "squared_hinge")),
-    "Newton: softmax row span": Switch(
-        (Patch(NEWTON + "multi_output.row_span:RowSpan", "of", NONE),), ("softmax",)
+    "Newton, several outputs: systems of few rows": Switch(
+        (Patch(OUTPUTS, "_rows_cost", infinite),), CLASSES, sparse=False
+    ),
+    "Newton, several outputs: one matrix for all": Switch(
+        (Patch(OUTPUTS, "_shared_cost", infinite),), CLASSES
+    ),
+    "Newton, several outputs: copied active rows": Switch(
+        (Patch(OUTPUTS, "COPIED_SHARE", 0.0),), ("multiclass_hinge",)
+    ),
+    "Newton, several outputs: one array of columns and ones": Switch(
+        (Patch(NEWTON + "multi_output.columns:OutputColumns", "MAX_COPIED_ENTRIES", 0),),
+        CLASSES,
+        sparse=False,
     ),
     # ------------------------------------------------------------ coordinate descent
     "L1: active set": Switch((Patch(CD + "quadratic_model", "active_set_search", no),), L1),

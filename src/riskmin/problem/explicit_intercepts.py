@@ -206,8 +206,8 @@ def bfgs_intercepts(
     scale = np.where(present, weights, 1.0)
     b, H = np.zeros(len(weights)), np.diag(present / scale) if H is None else H
     value, g = evaluate(b)
-    # stop when the largest slope has fallen to this share, or after 8 steps
-    tol = 1e-2 * float(np.max(abs(g) / scale))
+    # stop when the largest slope has fallen to this share, or is rounding, or after 8 steps
+    tol = max(1e-2 * float(np.max(abs(g) / scale)), 1e-12)
     for _ in range(8):
         # the quasi-Newton direction, and the directional derivative g'd
         d = -H @ g

@@ -23,13 +23,7 @@ from riskmin.solvers.base import mix_two
 from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
-from riskmin.solvers.newton.multi_output.row_span import softmax_iterates
-from riskmin.solvers.newton.multi_output.score_problems import (
-    MultiOutputScoreProblem,
-    SimplexDual,
-    multi_output_reason,
-)
-from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
+from riskmin.solvers.newton.multi_output.stages import MultiOutputNewton, multi_output_reason
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
 from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
 from riskmin.solvers.newton.stages import StagedNewton
@@ -67,16 +61,15 @@ class Newton(Solver):
     iterate per step. There smooth losses keep the matrix, of a sample if there are many rows per column, as
     long as each step divides the squared gradient norm by 50, or run conjugate gradients to a fifth of it.
 
-    `Softmax` with `L2` takes such stages at any size: conjugate gradients, preconditioned by the diagonal or
-    by one matrix for all classes, end once their residual leaves enough of the gap, and the probabilities
-    that a step predicts prove the rest.
+    **Losses of several scores per row** with `L2` and local rows take the same stages. The matrix of all
+    weights is factorized by its columns or its rows, or conjugate gradients are preconditioned by the
+    diagonal, by one matrix for all outputs or by the matrix itself.
 
     If X is an array of torch or CuPy, vectors with one entry per row stay beside it, and float32 matrices are
     multiplied by tensor cores; one score per row is supported there.
 
     From w = 0 with many rows per column, a run starts at the end of runs on samples of the rows; all
-    certificates are for all rows. For `L2` and `Quadratic`. Multi-output losses need `L2` and local rows;
-    their intercepts are unknowns of the linear system like the weights, but not penalized.
+    certificates are for all rows. For `L2` and `Quadratic`.
 
     Parameters
     ----------
@@ -170,23 +163,19 @@ class Newton(Solver):
         self.check_supports(obj)
         if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
             return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
-        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        staged = self._staged(obj)
         if staged is not None:
             if self.sampled and not w0.any():
                 return staged.iterates(staged.sampled_start())
             return staged.iterates(staged.start(staged.augmented(w0)))
         problem = choose_score_problem(obj)
-        if SoftmaxProblem.accepts(obj):
-            return softmax_iterates(obj, problem, w0)
         reuse = problem.can_reuse_hessian
         # one step solves the squared loss exactly, so a sample saves nothing
         if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
             w, mu = w0, 0.0
         else:
             w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
-        sampled, risk = w is not w0, obj.risk
-        if obj.n_intercepts:
-            w, w0 = (risk.constant_prediction_cuts.lower_absent_classes(v) for v in (w, w0))  # type: ignore[attr-defined]
+        sampled = w is not w0
         point = self._point(obj, problem, w, mu, reuse)
         if sampled:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
             zero = problem.value_at_zero()
@@ -194,12 +183,17 @@ class Newton(Solver):
             point = point if better else self._point(obj, problem, w0, 0.0, reuse)
         return self._run_from(obj, problem, point, reuse)
 
+    def _staged(self, obj: Objective) -> StagedNewton | None:
+        """The stages for an objective with `L2`; None if the general form is for it."""
+        kind = MultiOutputNewton if obj.risk.multi_output else StagedNewton
+        return kind.of(obj, self.direct, self.mu_decrease)
+
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
     ) -> Iterator[Iterate] | None:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
         self.check_supports(obj)
-        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        staged = self._staged(obj)
         if staged is not None:
             return staged.warm_started(state)
         if obj.risk.loss.smooth:
@@ -212,20 +206,16 @@ class Newton(Solver):
 
     def verifies_states(self, obj: Objective) -> bool:
         """For losses of one score per row: scores and cuts are computed again."""
-        return StagedNewton.of(obj, self.direct, self.mu_decrease) is not None
+        return self._staged(obj) is not None
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         self.check_supports(obj)
-        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        staged = self._staged(obj)
         if staged is not None:  # no state of another form, whose cuts are not computed again
             return staged.iterates(staged.restored(state), resumed=True)
         saved = NewtonState.from_arrays(obj, state)
         problem = choose_score_problem(obj)
-        if "softmax" in saved.system:
-            iterates = softmax_iterates(obj, problem, saved.point.w, saved.point.z, saved.best)
-            next(iterates)
-            return iterates
         system = self._linear_system(obj, problem, "last_square" in saved.system)
         saved = saved.beside(problem.c)
         system.restore(saved.system)
@@ -328,8 +318,6 @@ def _beside(w0: Array, it: Iterate) -> Iterate:
 
 SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
     DeviceScoreProblem,
-    SimplexDual,
-    MultiOutputScoreProblem,
     ScoreProblem,
 )
 """From the most special to the most general."""

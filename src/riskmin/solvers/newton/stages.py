@@ -8,7 +8,7 @@ where P is 0 for the intercept. The loop of `StagedNewton.iterates`:
 2. its *predicted multipliers* s + H X d have X' (s + H X d) = -P (v + d), so that the gap of their cut at
    v + d is their complementarity alone. The cut is made only where the error of the quadratic model, which is
    about what is left to gain, says that its gap will be small enough;
-3. a step that decreases J_mu too little is shortened by a search along the line;
+3. a step that decreases J_mu too little or much is shortened or lengthened by a search along the line;
 4. once the error of the model is below the complementarity, the center moves to the multipliers, and mu
    decreases: the proximal point method for the dual problem.
 """
@@ -19,7 +19,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -95,8 +95,9 @@ class StagedNewton:
     """Iterates end with a proof of the first relative gap, then of the second share of that before."""
     STAGE_GAP = 6.5e-4
     """Stages end with an iterate below this relative complementarity; stationarity adds half of it."""
-    ARMIJO, LINE_SLOPE = 0.4, 0.05
-    """A unit step needs this share of the decrease of the linear model; else a search ends at this slope."""
+    LEAST_DECREASE, MOST_DECREASE, LINE_SLOPE = 0.4, 0.6, 0.05
+    """A unit step needs a decrease between these shares of that of the linear model, half of it if J is
+    quadratic; else a search along the line ends at this slope."""
     RESIDUAL = 0.3
     """Conjugate gradients may add this share of the target to the gap."""
     FIRST_SHARE, FIRST_SMOOTHED_SHARE = 0.1, 0.01
@@ -188,7 +189,8 @@ class StagedNewton:
         left = self.FIRST_GAP * abs(exact.value)
         if self.intercept and run.mu and exact.sums.slope**2 > left * exact.sums.curvature:
             return
-        g = self.P * exact.v + self.X.adjoint(exact.s)
+        a = self.X.adjoint(exact.s)
+        g, run.pulled = self.P * exact.v + a, (exact.s, a, 0)
         if run.x.v[: self.X.p].any() or self._stationarity(exact, g) + exact.sums.complementarity <= left:
             self._prove_stage(run, exact, g)
 
@@ -298,8 +300,10 @@ class StagedNewton:
             if 2 * (error + step.left) + step.residual <= allowed or run.rounding:
                 target = math.inf if run.rounding else run.target
                 shown = new if self._prove_step(run, dz, new, step.residual, target) else None
-        if not run.rounding and new.smoothed - x.smoothed > self.ARMIJO * slope:
-            new = self._shortened(run, step.v, dz, slope)
+        decrease = x.smoothed - new.smoothed
+        bounds = -self.LEAST_DECREASE * slope, -self.MOST_DECREASE * slope
+        if not run.rounding and not bounds[0] <= decrease <= bounds[1]:
+            new = self._searched(run, step.v, dz, slope)
         # where decreases are rounding, a step may still decrease the stationarity
         run.x = (
             new
@@ -311,6 +315,8 @@ class StagedNewton:
     def _pull_back(self, run: Run) -> NDArray:
         """X' s of the point; updated by the rows whose slopes have changed, if they are few."""
         s = run.x.s
+        if run.pulled is not None and run.pulled[0] is s:
+            return run.pulled[1]
         if self.X.nnz < self.MIN_UPDATED_ENTRIES:
             return self.X.adjoint(s)
         if run.pulled is not None and run.mu:
@@ -391,7 +397,7 @@ class StagedNewton:
         run.x = self.at(x.v, x.z, run.mu, run.center)
         run.ended = 0 < run.mu < self.MU_FLOOR * run.first_mu
 
-    def _shortened(self, run: Run, d: NDArray, dz: NDArray, slope: float) -> Point:
+    def _searched(self, run: Run, d: NDArray, dz: NDArray, slope: float) -> Point:
         """The point at the minimum along a step, nearly."""
         x, P = run.x, self.P
         line = float((P * x.v) @ d), float((P * d) @ d), -self.LINE_SLOPE * slope
@@ -402,23 +408,26 @@ class StagedNewton:
         """A point as an iterate, with the state to continue from."""
         self.obj.count.calls += run.steps
         info = {"mu": run.mu, "evaluations": float(run.steps)}
-        run.steps, run.pulled = 0, None
+        run.steps = 0
         if run.mu:  # scores of stages are updated: a resumed run, which computes them, has the same bits
+            run.pulled = None
             run.x = self.at(run.x.v, self.X.forward(run.x.v), run.mu, run.center)
         saved = replace(run)
         (value, b), system = self._value(at), self.system.to_arrays()
-        w = at.v[: self.X.p]
+        w = at.v[: self.obj.risk.dim]
         return Iterate(w, value, run.best, info, lambda: self._to_arrays(saved, system), b)
 
     # ------------------------------------------------------------ states
+    SHAPES: ClassVar[dict[str, str]] = {"v": "m", "w": "d", "u": "n", "system": "4", "kept?": "n"}
+    """The dimensions of the arrays of a saved state."""
+
     def _to_arrays(self, run: Run, system: dict[str, Any]) -> dict[str, Array]:
         numbers = {f"number.{name}": np.array([float(getattr(run, name))]) for name in NUMBERS}
-        return {"v": run.x.v, "w": run.x.v[: self.X.p], "u": run.center} | numbers | system
+        return {"v": run.x.v, "w": run.x.v[: self.obj.risk.dim], "u": run.center} | numbers | system
 
     def restored(self, state: dict[str, Array]) -> Run:
         """The run of a saved state, after checks: its scores and cuts are computed again."""
-        shapes = {"v": "m", "w": "d", "u": "n", "system": "4", "kept?": "n"}
-        shapes |= {f"number.{name}": "1" for name in NUMBERS}
+        shapes = self.SHAPES | {f"number.{name}": "1" for name in NUMBERS}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(self.obj), m=self.X.size)
         self.system.restore(state)
         n = {name: float(state[f"number.{name}"][0]) for name in NUMBERS}
@@ -427,7 +436,7 @@ class StagedNewton:
         self.system.keeps = not n["mu"]
         u = self.model.in_domain(state["u"])
         x = self.at(state["v"], self.X.forward(state["v"]), n["mu"], u)
-        cut, counts = Cut(np.zeros(self.X.p), 0.0), (int(n["steps"]), int(n["stage_steps"]))
+        cut, counts = Cut(np.zeros(self.obj.risk.dim), 0.0), (int(n["steps"]), int(n["stage_steps"]))
         return Run(x, n["mu"], u, cut, n["target"], n["first_mu"], n["share"], *counts)
 
     # ------------------------------------------------------------ starts
@@ -453,7 +462,7 @@ class StagedNewton:
             # the statistical error of a sample of m rows is about p / m of the objective
             error = self.X.size * one_in / self.X.n
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
-                inner = StagedNewton.of(sample, self.direct, self.mu_decrease)
+                inner = self.of(sample, self.direct, self.mu_decrease)
                 assert inner is not None
                 run, inner.max_steps = inner.start(v, mu, target=min(error, 0.1)), self.SAMPLE_STEPS
                 for it in inner.iterates(run):
@@ -464,8 +473,11 @@ class StagedNewton:
                         break
                 v, mu = run.x.v, run.mu
         run = self.start(v, mu)
-        zero = self.at(np.zeros(self.X.size), np.zeros(self.X.n), 0.0, run.center) if v.any() else None
-        return run if zero is None or run.x.value < zero.value else self.start(np.zeros(self.X.size))
+        if not v.any():
+            return run
+        zero = np.zeros(self.X.size)
+        at_zero = self.at(zero, self.X.forward(zero), 0.0, run.center)
+        return run if run.x.value < at_zero.value else self.start(zero)
 
     def warm_started(self, state: dict[str, Array]) -> Iterator[Iterate] | None:
         """The iterates from the point and the multipliers of another run, also of dual ascent."""
