@@ -21,9 +21,10 @@ from riskmin.estimators._common.fit import (
     warn_unless_converged,
 )
 from riskmin.estimators._common.input import validate_rows
+from riskmin.estimators._common.labels import Numbers
 from riskmin.estimators._common.outputs import unpack_weights
-from riskmin.estimators.persistence.records import read_count, read_finite
-from riskmin.estimators.regressor import numeric_targets, validate_regression_data
+from riskmin.estimators.persistence.records import check_length, read_finite
+from riskmin.estimators.regressor import validate_regression_data
 from riskmin.estimators.scikit_learn import RegressorMixin
 from riskmin.problem.joint_quantiles import Guards, JointQuantileRisk, JointQuantiles
 from riskmin.problem.objective import Objective
@@ -85,6 +86,7 @@ class LinearQuantiles(RegressorMixin, CertifiedEstimator):  # type: ignore[misc]
     task = "quantiles"
     intercepts_in_w = True
     fit_intercept = True
+    _label_kind = Numbers
 
     levels: Any = field(default=(0.1, 0.5, 0.9), kw_only=False)
     box: Any = None
@@ -109,6 +111,7 @@ class LinearQuantiles(RegressorMixin, CertifiedEstimator):  # type: ignore[misc]
         self._check_parameters()
         loss = self._fitted_loss()
         X, y = validate_regression_data(self, X, y, _one_target)
+        self._labels = Numbers.learn(self, y, None)
         weight = normalize_weights(sample_weight, len(y))
         loss.check_labels(y)
         sparse: Any = scipy.sparse.issparse
@@ -196,7 +199,7 @@ class LinearQuantiles(RegressorMixin, CertifiedEstimator):  # type: ignore[misc]
         LinearQuantiles
             The estimator itself.
         """
-        quantiles, y = self.predict(X), numeric_targets(self, y)
+        quantiles, y = self.predict(X), self._numbers(y)
         if y.shape != (len(quantiles),):
             raise ValueError(f"X has {len(quantiles)} rows, but y has shape {y.shape}: give a number per row")
         levels = self._fitted_loss().levels
@@ -230,7 +233,7 @@ class LinearQuantiles(RegressorMixin, CertifiedEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the mean pinball loss, summed over the levels."""
-        quantiles, y = self.predict(X), numeric_targets(self, y)
+        quantiles, y = self.predict(X), self._numbers(y)
         weight = normalize_weights(sample_weight, len(y))
         c = np.full(len(y), 1 / len(y)) if weight is None else weight
         return -float(self._fitted_loss().value_grad(quantiles, y, c)[0])
@@ -239,23 +242,29 @@ class LinearQuantiles(RegressorMixin, CertifiedEstimator):  # type: ignore[misc]
     def _n_unpenalized(self) -> int:
         return len(self.intercept_)
 
-    def _targets(self, y: Any, n_rows: int, weight: NDArray | None) -> tuple[NDArray, NDArray | None]:
-        return numeric_targets(self, y), weight
+    def _numbers(self, y: Any) -> NDArray:
+        """Return labels as floats; raise if they are not finite numbers."""
+        loss = self._fitted_loss()
+        labels: NDArray = Numbers().encode(self, y, loss, None)[0]
+        loss.check_labels(labels)
+        return labels
 
-    def _rows_error(self, X: Any) -> str | None:
+    def _scores(self, X: Any) -> NDArray:
+        return self.predict(X)
+
+    def _at_rows(self, X: Any) -> tuple[CertifiedEstimator, str]:
         crossed = -np.diff(self.predict(X)) if self.box is None else np.zeros((1, 1))
         worst = float(crossed.max(initial=0.0))
-        return f"its quantiles cross by {worst:.2g}" if worst > 0 else None
+        return self, f"its quantiles cross by {worst:.2g}" if worst > 0 else ""
 
     def _state(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        more = {"margin": self.margin_} if "margin_" in vars(self) else {}
-        return {"coef": np.asarray(self.result_.w)}, {"outputs": len(self.intercept_), **more}
-
-    def _n_weights(self, fitted: dict[str, Any], n_rows: int) -> int:
-        return (read_count(fitted, "n_features") + 1) * read_count(fitted, "outputs")
+        arrays, fitted = super()._state()
+        return arrays, fitted | ({"margin": self.margin_} if "margin_" in vars(self) else {})
 
     def _restore(self, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        self.coef_, self.intercept_ = unpack_weights(w, read_count(fitted, "outputs"), intercepts=True)
+        self._labels, k = Numbers(), len(self._fitted_loss().levels)
+        check_length(w, (self.n_features_in_ + 1) * k)
+        self.coef_, self.intercept_ = unpack_weights(w, k, intercepts=True)
         if "margin" in fitted:
             self.margin_ = read_finite(fitted, "margin")
 

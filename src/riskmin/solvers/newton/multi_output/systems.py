@@ -100,7 +100,7 @@ class OutputSystem:
         rhs = -self.centered(g)
         # the penalty alone determines the sums over the outputs; below rounding, they stay
         rounding = self.MIN_RELATIVE_PENALTY * float(H.diagonal.sum()) / self.k
-        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=self.P > rounding)
+        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=rounding < self.P)
         X, H = self._active(H)
         options = self._options(X, H)
         best, most = options[-1], self.MIN_CG_STEPS if self.keeps else self.MIN_SMOOTHED_CG_STEPS
