@@ -108,6 +108,12 @@ ESTIMATORS = {
     "no penalty": (models.LinearRegressor("squared", alpha=0), Z, WEIGHTS),
     "classes by folds": (models.LinearClassifierCV("logistic", alphas=2, cv=2), classes(Z), WEIGHTS),
     "regression by folds": (models.LinearRegressorCV("squared", alphas=2, cv=2), Z, WEIGHTS),
+    "grades by folds": (models.OrdinalClassifierCV(alphas=2, cv=2), classes(Z, 3), WEIGHTS),
+    "ranking by folds": (
+        models.LinearRankerCV(alphas=2, cv=2),
+        classes(Z, 3) * 1.0,
+        {"qid": np.repeat(np.arange(6), 10)},
+    ),
     "novelty": (models.NoveltyDetector(), None, WEIGHTS),
     "ordinal": (models.OrdinalClassifier(alpha=0.1), classes(Z, 3), WEIGHTS),
     "online": (models.OnlineClassifier(), classes(Z), {}),

@@ -1,9 +1,12 @@
 """Cross-validated estimators: the scores and choices of a grid search."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
-from estimator_cases import BOTH, FAR, HIGH, KINDS, WEIGHT, N, X, Z
+from estimator_cases import BOTH, FAR, GRADE, HIGH, KINDS, QID, WEIGHT, N, X, Z
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
@@ -14,6 +17,7 @@ from sklearn.model_selection import (
     LeaveOneGroupOut,
     LeaveOneOut,
     ShuffleSplit,
+    StratifiedKFold,
     TimeSeriesSplit,
     cross_val_predict,
 )
@@ -22,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import riskmin as rm
 
+pytestmark = pytest.mark.filterwarnings("ignore:the best alpha of")
 ALPHAS = [1e-3, 1e-1, 1e-2]
 SEARCHES = [
     (rm.LinearClassifierCV, rm.LinearClassifier("logistic"), HIGH, None),
@@ -200,3 +205,96 @@ def test_leave_one_out_searches_score_pooled_predictions(kind, groups):
     assert search.scores_.shape == (1, 3)
     assert search.best_score_ == search.scores_.max()
     assert search.best_estimator_.alpha == search.alpha_
+
+
+# ---------------------------------------------------------------- the end of a grid, rules, tables
+ROWS = np.random.default_rng(5).standard_normal((80, 30))
+NOISE = np.random.default_rng(6).standard_normal(80)
+SIGNAL = ROWS @ np.linspace(-1, 1, 30)
+EDGES = [
+    ("smallest", SIGNAL + 1e-3 * NOISE, [10.0, 1.0, 0.1]),
+    ("largest", NOISE, [1e-3, 1e-2, 1e-1]),
+    ("", SIGNAL + 3 * NOISE, [1e3, 0.1, 1e-6]),
+    ("", SIGNAL + 1e-3 * NOISE, [1.0, 0.1]),  # nothing lies between
+]
+
+
+@pytest.mark.parametrize(("side", "y", "alphas"), EDGES)
+def test_the_best_alpha_is_named_where_the_grid_ends(side, y, alphas):
+    search = rm.LinearRegressorCV(alphas=alphas, cv=4, scoring="neg_mean_squared_error")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(ROWS, y)
+    assert search.edge() == side
+    more = {"smallest": "smaller", "largest": "larger", "": ""}[side]
+    words = f"is the {side} one tried: give {more} ones, too"
+    assert [str(warning.message).endswith(words) for warning in caught] == [True] * bool(side)
+
+
+def test_one_standard_error_chooses_the_largest_alpha_near_the_best():
+    alphas = [0.1, 10.0, 1e-3, 1.0, 3.0, 1.3, 1.6]
+    settings = {"alphas": alphas, "cv": 5, "scoring": "neg_mean_squared_error"}
+    y = SIGNAL + 3 * NOISE
+    best = rm.LinearRegressorCV(**settings).fit(ROWS, y)
+    simple = rm.LinearRegressorCV(**settings, rule="one standard error").fit(ROWS, y)
+    np.testing.assert_array_equal(best.scores_, simple.scores_)
+    scores = dict(zip(alphas, best.scores_.T, strict=True))
+    top = scores[best.alpha_]
+    near = [a for a in alphas if scores[a].mean() >= top.mean() - np.sqrt(np.var(top, ddof=1) / 5)]
+    assert simple.alpha_ == max(near) > best.alpha_
+    assert simple.best_score_ == pytest.approx(scores[simple.alpha_].mean())
+    assert simple.best_estimator_.alpha == simple.alpha_
+
+
+def test_unknown_rules_and_single_folds_are_refused():
+    with pytest.raises(ValueError, match="rule='median': give 'best' or 'one standard error'"):
+        rm.LinearRegressorCV(alphas=[1.0, 0.1], rule="median", cv=2).fit(X, Z)
+    one = ShuffleSplit(1, random_state=0)
+    with pytest.raises(ValueError, match="needs scores of several folds"):
+        rm.LinearRegressorCV(alphas=[1.0, 0.1], rule="one standard error", cv=one).fit(X, Z)
+    with pytest.raises(ValueError, match="give 'loo' with rule='best'"):
+        rm.LinearRegressorCV(alphas=[1.0, 0.1], rule="one standard error", cv="loo").fit(X, Z)
+
+
+def test_the_table_of_scores_is_that_of_a_grid_search():
+    ours = rm.LinearRegressorCV(alphas=ALPHAS, cv=3, tol=1e-8).fit(X, Z)
+    theirs = GridSearchCV(rm.LinearRegressor(tol=1e-8), {"alpha": ALPHAS}, cv=3).fit(X, Z)
+    for key, column in ours.cv_results_.items():
+        if key == "params" or key.startswith(("param_", "rank_")):
+            assert list(column) == list(theirs.cv_results_[key])
+        else:
+            np.testing.assert_allclose(column, theirs.cv_results_[key], atol=1e-5)
+
+
+# ---------------------------------------------------------------- grades and rankings
+def test_searches_of_ordinal_models_are_those_of_single_fits():
+    grade = pd.Series(
+        pd.Categorical(np.array(["low", "mid", "high"])[GRADE], ["low", "mid", "high"], ordered=True)
+    )
+    ours = rm.OrdinalClassifierCV(alphas=ALPHAS, cv=3, tol=1e-6).fit(X, grade)
+    assert ours.classes_.tolist() == names
+    expected = np.zeros((3, 3))
+    for k, (train, test) in enumerate(StratifiedKFold(3).split(X, GRADE)):
+        for j, alpha in enumerate(ALPHAS):
+            single = rm.OrdinalClassifier(alpha=alpha, tol=1e-6).fit(X[train], GRADE[train])
+            expected[k, j] = -np.abs(single.predict(X[test]) - GRADE[test]).mean()
+    np.testing.assert_allclose(ours.scores_, expected, atol=0.05)
+    assert ours.alpha_ in ALPHAS
+    whole = rm.OrdinalClassifier(alpha=ours.alpha_, tol=1e-6).fit(X, grade)
+    np.testing.assert_array_equal(ours.predict(X), whole.predict(X))
+    assert rm.certify(ours.best_estimator_, X, grade)
+
+
+@pytest.mark.parametrize("loss", ["ndcg", "squared"])
+def test_searches_of_rankings_keep_queries_together(loss):
+    alphas = [1.0, 0.1]
+    ours = rm.LinearRankerCV(loss, alphas=alphas, cv=3, tol=1e-6).fit(X, GRADE, qid=QID)
+    for k, (train, test) in enumerate(GroupKFold(3).split(X, GRADE, QID)):
+        for j, alpha in enumerate(alphas):
+            single = rm.LinearRanker(loss, alpha=alpha, tol=1e-6).fit(X[train], GRADE[train], qid=QID[train])
+            assert ours.scores_[k, j] == pytest.approx(
+                single.score(X[test], GRADE[test], qid=QID[test]), abs=0.02
+            )
+    assert ours.n_queries_ == len(np.unique(QID))
+    with pytest.raises(ValueError, match="cv=50 needs as many queries, but the data hold"):
+        rm.LinearRankerCV(loss, alphas=alphas, cv=50).fit(X, GRADE, qid=QID)

@@ -72,6 +72,8 @@ OTHERS = [
     rm.LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
     rm.NoveltyDetector(solver="bundle", tol=1e-6, positive=True, alpha=0.1),
     rm.OrdinalClassifier(alpha=1e-2, tol=1e-6),
+    rm.OrdinalClassifierCV("squared", alphas=[0.1], cv=2, tol=1e-6),
+    rm.LinearRankerCV("squared", alphas=[0.1], cv=2, tol=1e-6),
     rm.LinearRanker(),
     rm.KernelRegressor("poisson"),
     rm.HierarchicalClassifier("softmax"),

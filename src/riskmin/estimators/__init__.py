@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from riskmin.estimators.certification import certify as certify
     from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
     from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
+    from riskmin.estimators.cv import LinearRankerCV as LinearRankerCV
     from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
+    from riskmin.estimators.cv import OrdinalClassifierCV as OrdinalClassifierCV
     from riskmin.estimators.evidence import multipliers as multipliers
     from riskmin.estimators.hierarchy import HierarchicalClassifier as HierarchicalClassifier
     from riskmin.estimators.kernel.cholesky import IncompleteCholesky as IncompleteCholesky
@@ -49,11 +51,13 @@ MODULE_OF = {
     "LinearClassifierCV": "cv",
     "LinearQuantiles": "quantiles",
     "LinearRanker": "ranker",
+    "LinearRankerCV": "cv",
     "LinearRegressor": "regressor",
     "LinearRegressorCV": "cv",
     "NoveltyDetector": "novelty",
     "OnlineClassifier": "online",
     "OrdinalClassifier": "ordinal",
+    "OrdinalClassifierCV": "cv",
     "TrivialModelWarning": "_common.trivial",
     "CertificationResult": "certification",
     "CoefficientSummary": "summary.table",

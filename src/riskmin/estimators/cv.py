@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import GroupKFold, check_cv
 
 from riskmin.certificates.alpha_range import ROUNDING
 from riskmin.core import NDArray
@@ -25,11 +26,14 @@ from riskmin.estimators._common.fit import (
 from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
 from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.range_search import search_range
-from riskmin.estimators._common.scoring import default_score, measure_by_name, measure_for_loss
+from riskmin.estimators._common.scoring import GradeError, default_score, measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
+from riskmin.estimators.ordinal import OrdinalClassifier, declared_order
+from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.table import CoefficientSummary
+from riskmin.losses.labels import encode_queries
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -38,7 +42,7 @@ class _AlphaSearch:
 
     can_be_saved = False
     _estimator_class: ClassVar[Any]
-    _search_params = ("alphas", "n_alphas", "alpha_range", "eps", "cv", "scoring")
+    _search_params = ("alphas", "n_alphas", "alpha_range", "eps", "cv", "scoring", "rule")
     _fold_callback = None
     _range_progress = None
 
@@ -48,6 +52,7 @@ class _AlphaSearch:
     eps: float = 0.0
     cv: Any = None
     scoring: Any = None
+    rule: str = "best"
     # parameters of a single fit
     alpha: float = field(default=1e-4, init=False)
     warm_start: bool = field(default=False, init=False)
@@ -62,13 +67,15 @@ class _AlphaSearch:
             **{k: v for k, v in params.items() if k not in self._search_params}, alpha=alpha
         )
 
-    def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any, offset: Any) -> None:
+    def _search(
+        self, X: Any, y: NDArray, sample_weight: Any, groups: Any, *, offset: Any = None, qid: Any = None
+    ) -> None:
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         offset = row_offset(offset, len(y))
         if offset is not None and (self.alpha_range is not None or self.cv == "loo"):
             raise ValueError("offset is not for alpha_range and cv='loo': give a grid and a number of folds")
-        data = LabeledRows(X, y, weight, offset=offset)
+        data = LabeledRows(X, y, weight, qid, offset)
         tasks = self._fit_tasks  # type: ignore[attr-defined]
         if self.alpha_range is not None:
             self._search_range(template, data, groups)
@@ -79,7 +86,8 @@ class _AlphaSearch:
             self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         best = self._with_alpha(self.alpha_)
         best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
-        best.fit(X, y, sample_weight, offset=offset)
+        more = {"sample_weight": sample_weight, "offset": offset, "qid": qid}
+        best.fit(X, y, **{name: value for name, value in more.items() if value is not None})
         del best._fit_tasks
         self.best_estimator_ = best
         # expose the fit to all rows as the search's own fitted attributes
@@ -88,6 +96,41 @@ class _AlphaSearch:
         # `fit` passed a validated array without names on to the estimator
         if (names := vars(self).get("feature_names_in_")) is not None:
             self.best_estimator_.feature_names_in_ = names
+        if edge := self.edge():
+            message = f"the best alpha of {type(self).__name__}, {self.alpha_:.4g}, is the {edge} one tried"
+            side = "smaller" if edge == "smallest" else "larger"
+            warnings.warn(f"{message}: give {side} ones, too", stacklevel=4)
+
+    def edge(self) -> str:
+        """Return "smallest" or "largest" if the best alpha is at this end of a grid; else an empty string.
+
+        Not where the scores of its neighbor are as good, within the standard error of the difference, nor
+        where all weights are zero, as for any larger alpha.
+        """
+        check_is_fitted(self)
+        order = np.argsort(self.alphas_)
+        k, last = int(np.flatnonzero(self.alphas_[order] == self.alpha_)[0]), len(order) - 1
+        if last < 2 or self.alpha_range is not None or self.rule != "best" or 0 < k < last:
+            return ""
+        if k and not np.any(self.best_estimator_.result_.w):
+            return ""
+        gain = self.scores_[:, order[k]] - self.scores_[:, order[1 if k == 0 else last - 1]]
+        error = gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0
+        return ("largest" if k else "smallest") if gain.mean() > error else ""
+
+    @property
+    def cv_results_(self) -> dict[str, Any]:
+        """The scores as a table, with the keys of scikit-learn's searches: one entry per alpha."""
+        check_is_fitted(self)
+        mean = self.scores_.mean(axis=0)
+        table = {
+            "param_alpha": self.alphas_,
+            "params": [{"alpha": float(alpha)} for alpha in self.alphas_],
+            "mean_test_score": mean,
+            "std_test_score": self.scores_.std(axis=0),
+            "rank_test_score": 1 + (mean[:, None] < mean).sum(axis=1),
+        }
+        return table | {f"split{k}_test_score": scores for k, scores in enumerate(self.scores_)}
 
     def _splits(self, data: LabeledRows, groups: Any) -> Any:
         """Return the training and test rows of the folds."""
@@ -95,13 +138,15 @@ class _AlphaSearch:
 
     def _search_grid(self, template: Any, data: LabeledRows, groups: Any, tasks: Any) -> SearchResult:
         """Score a grid of values of alpha."""
-        scorer, grid = self._scorer(template), _alpha_grid(self)
+        scorer, grid = self._scorer(template, data.y), _alpha_grid(self)
         if self.cv == "loo" and isinstance(self.cv, str):
+            if self.rule != "best":
+                raise ValueError(f"rule={self.rule!r} needs the scores of folds: give 'loo' with rule='best'")
             return search_left_out(template, data, grid, scorer, groups, tasks)
         if isinstance(self.cv, str):
             raise ValueError(f"cv={self.cv!r}: give 'loo', a number of folds or a splitter")
         splits = self._splits(data, groups)
-        return search_alphas(template, data, grid, splits, scorer, self._fold_callback, tasks)
+        return search_alphas(template, data, grid, splits, scorer, self._fold_callback, tasks, self.rule)
 
     def _search_range(self, template: Any, data: LabeledRows, groups: Any) -> None:
         """Find the best alpha of a range, and store what is proved about the others."""
@@ -124,20 +169,28 @@ class _AlphaSearch:
                 stacklevel=5,
             )
 
+    def _scorer(self, template: Any, y: NDArray) -> Any:
+        """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
+        scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))
+        if scoring is None:
+            return self._default_scorer(y) if measure is None else measure.scorer
+        if isinstance(scoring, str):
+            scoring = measure_by_name(scoring, template.task).scorer
+        return check_scoring(template, scoring=scoring)
+
+    def _default_scorer(self, y: NDArray) -> Any:
+        """Return the scorer of losses that bound no metric."""
+        return default_score
+
+
+class _SummarizedSearch(_AlphaSearch):
+    """A search whose fit to all rows has a table of coefficients."""
+
     def summary(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> CoefficientSummary:
         """Return the summary of the fit to all rows with the chosen alpha; see `LinearClassifier.summary`."""
         check_is_fitted(self)
         result: CoefficientSummary = self.best_estimator_.summary(X, y, sample_weight, **options)
         return result
-
-    def _scorer(self, template: Any) -> Any:
-        """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
-        scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))
-        if scoring is None:
-            return default_score if measure is None else measure.scorer
-        if isinstance(scoring, str):
-            scoring = measure_by_name(scoring, template.task).scorer
-        return check_scoring(template, scoring=scoring)
 
 
 def _alpha_grid(model: Any) -> NDArray | int:
@@ -161,7 +214,7 @@ def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
 
 
 @estimator
-class LinearClassifierCV(_AlphaSearch, LinearClassifier):
+class LinearClassifierCV(_SummarizedSearch, LinearClassifier):
     r"""A `LinearClassifier` whose alpha is chosen by cross-validation.
 
     Each fold is a path: one certified fit per alpha, warm-started from its neighbor (`riskmin.path`). The
@@ -186,13 +239,17 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
     scoring : str, callable or None
         As in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy; for losses that
         bound a metric, that metric: the ROC area for "roc_area", F1 for "f1", and so on.
+    rule : "best" or "one standard error"
+        "one standard error" chooses the largest alpha whose mean score is within one standard error of the
+        best one.
     n_jobs : int or None
         Number of folds that run at a time, in threads; the final fit uses as many threads.
 
     Attributes
     ----------
     alpha_ : float
-        The best alpha; the largest one if several have the same score.
+        The best alpha; the largest one if several have the same score. A warning names the end of the grid if
+        it is there.
     alphas_ : (k,) array
         All values of alpha tried, in the order of the columns of `scores_`.
     scores_ : (folds, k) array
@@ -203,6 +260,8 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         With `alpha_range`, the mean score that no alpha of the range exceeds.
     range_bounds_ : (k, 3) array
         With `alpha_range`, bounds of the mean score between two values of alpha: from, to, bound.
+    cv_results_ : dict
+        The scores with the keys of scikit-learn's searches: ``pandas.DataFrame(search.cv_results_)``.
     best_estimator_ : LinearClassifier
         The fit to all rows, which `riskmin.save_model` can save.
     n_not_converged_ : int
@@ -246,12 +305,12 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
         # report invalid labels before the first fold
         self._encode(y, normalize_weights(sample_weight, len(y)))
-        self._search(X, y, sample_weight, groups, offset)
+        self._search(X, y, sample_weight, groups, offset=offset)
         return self
 
 
 @estimator
-class LinearRegressorCV(_AlphaSearch, LinearRegressor):
+class LinearRegressorCV(_SummarizedSearch, LinearRegressor):
     r"""A `LinearRegressor` whose alpha is chosen by cross-validation.
 
     Each fold is a path: one certified fit per alpha, warm-started from its neighbor (`riskmin.path`). The
@@ -259,14 +318,14 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     Parameters
     ----------
-    alphas, n_alphas, alpha_range, eps, cv, scoring
+    alphas, n_alphas, alpha_range, eps, cv, scoring, rule
         As in `LinearClassifierCV`; the score is R^2 by default.
     n_jobs : int or None
         Number of folds that run at a time, in threads; the final fit uses as many threads.
 
     Attributes
     ----------
-    alpha_, alphas_, scores_, best_score_, best_estimator_
+    alpha_, alphas_, scores_, best_score_, cv_results_, best_estimator_
         As in `LinearClassifierCV`.
 
     Examples
@@ -289,5 +348,114 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
         """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
         resolve_loss(self)
         X, y = validate_regression_data(self, X, y, partial(validate_local_rows, **VALIDATION_OPTIONS))
-        self._search(X, y, sample_weight, groups, offset)
+        self._search(X, y, sample_weight, groups, offset=offset)
         return self
+
+
+@estimator
+class OrdinalClassifierCV(_AlphaSearch, OrdinalClassifier):
+    r"""An `OrdinalClassifier` whose alpha is chosen by cross-validation.
+
+    Parameters
+    ----------
+    alphas, n_alphas, cv, scoring, rule
+        As in `LinearClassifierCV`; the score is minus the mean absolute error in grades by default.
+    alpha_range, eps
+        Not for ordinal losses.
+    n_jobs : int or None
+        Number of folds that run at a time, in threads; the final fit uses as many threads.
+
+    Attributes
+    ----------
+    alpha_, alphas_, scores_, best_score_, cv_results_, best_estimator_
+        As in `LinearClassifierCV`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_diabetes
+    >>> from riskmin import OrdinalClassifierCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> grade = np.digitize(y, [90, 140, 200])
+    >>> model = OrdinalClassifierCV(alphas=[1e-2, 1e-3, 1e-4, 1e-5], cv=3).fit(X, grade)
+    >>> model.scores_.shape, bool(-0.8 < model.best_score_ < -0.5)
+    ((3, 4), True)
+    """
+
+    _estimator_class = OrdinalClassifier
+
+    loss: Any = field(default="ordinal", kw_only=False)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> OrdinalClassifierCV:
+        """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
+        resolve_loss(self)
+        declared = declared_order(y)
+        X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
+        self._grades = self._encode(y, normalize_weights(sample_weight, len(y)), declared).known.values
+        self._search(X, y, sample_weight, groups)
+        return self
+
+    def _with_alpha(self, alpha: float) -> Any:
+        # a frame declares the order of grades, which arrays do not
+        return super()._with_alpha(alpha).set_params(order=self._grades.tolist())
+
+    def _default_scorer(self, y: NDArray) -> Any:
+        return GradeError(self._grades)
+
+    def _splits(self, data: LabeledRows, groups: Any) -> Any:
+        # grades may be fractional numbers, which scikit-learn would not stratify
+        return super()._splits(data._replace(y=np.unique(data.y, return_inverse=True)[1]), groups)
+
+
+@estimator
+class LinearRankerCV(_AlphaSearch, LinearRanker):
+    r"""A `LinearRanker` whose alpha is chosen by cross-validation; the rows of a query stay in one fold.
+
+    Parameters
+    ----------
+    alphas, n_alphas, scoring, rule
+        As in `LinearClassifierCV`; the score is the metric of the loss by default, or NDCG@10.
+    cv : int, splitter or None
+        The number of folds of whole queries, five by default; or a splitter, whose groups are the queries.
+    alpha_range, eps
+        Not for losses of rankings.
+    n_jobs : int or None
+        Number of folds that run at a time, in threads; the final fit uses as many threads.
+
+    Attributes
+    ----------
+    alpha_, alphas_, scores_, best_score_, cv_results_, best_estimator_
+        As in `LinearClassifierCV`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import LinearRankerCV
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.standard_normal((200, 3)), np.repeat(np.arange(20), 10)
+    >>> y = np.digitize(X @ [1.0, 0.5, 0.0], [0.5, 1.5])
+    >>> model = LinearRankerCV(alphas=[10.0, 1.0, 0.1], cv=4).fit(X, y, qid=qid)
+    >>> model.scores_.shape, model.best_score_ > 0.9
+    ((4, 3), True)
+    """
+
+    _estimator_class = LinearRanker
+
+    loss: Any = field(default="pairwise_hinge", kw_only=False)
+
+    def fit(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> LinearRankerCV:
+        """Choose alpha and fit all rows; the parameters are those of `LinearRanker.fit`."""
+        resolve_loss(self)
+        X, y = validate_local_rows(self, X, y, y_numeric=True, ensure_min_samples=2, **VALIDATION_OPTIONS)
+        ids = None if qid is None else encode_queries(qid, len(y))
+        self._search(X, y, sample_weight, ids, qid=ids)
+        return self
+
+    def _splits(self, data: LabeledRows, groups: Any) -> Any:
+        n_folds = 5 if self.cv is None else self.cv
+        if groups is None or not isinstance(n_folds, int):
+            yield from super()._splits(data, groups)
+            return
+        if (n := len(np.unique(groups))) < n_folds:
+            raise ValueError(f"cv={n_folds} needs as many queries, but the data hold {n}: lower it")
+        yield from GroupKFold(n_folds).split(data.X, data.y, groups)

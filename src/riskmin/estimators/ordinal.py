@@ -131,7 +131,7 @@ class OrdinalClassifier(SparseWeightsMixin, ClassifierMixin, RowEstimator):  # t
         if self.metric not in THRESHOLD_METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(THRESHOLD_METRICS)}")
         # before validation, which converts y to a NumPy array
-        declared = _declared_order(y)
+        declared = declared_order(y)
         X, y = validate_rows(self, X, y)
         self._fit_rows(X, y, sample_weight, order=declared)
         warn_unless_converged(self)
@@ -174,7 +174,7 @@ class OrdinalClassifier(SparseWeightsMixin, ClassifierMixin, RowEstimator):  # t
         return float(np.average(y_pred == y_true, weights=sample_weight))
 
 
-def _declared_order(y: Any) -> Any:
+def declared_order(y: Any) -> Any:
     """Return the grades of an ordered categorical column, from the lowest to the highest; None for others."""
     kind = getattr(y, "dtype", None)
     ordered = getattr(kind, "ordered", type(kind).__name__ == "Enum")  # pandas, polars

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,11 @@ from riskmin.cli.inputs import (
     verbose_option,
 )
 from riskmin.cli.loading import command_clock, fit_kwargs, load_for_fit, remember_source
-from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
+from riskmin.cli.options import check_lams, estimator_settings, lam_options, problem_options
 from riskmin.cli.output import print_pairs, print_table
 from riskmin.cli.tasks.base import TASK_BEHAVIORS
 from riskmin.cli.tasks.measures import score
-from riskmin.core import Iterate, NDArray
+from riskmin.core import Iterate
 from riskmin.core.signals import ignore_interrupts
 from riskmin.data.raw_tables.preparation import PreparedRows
 from riskmin.report.progress import StatusLine, relative_gap
@@ -95,6 +95,13 @@ ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg
     show_default=True,
     help="With --lam-range: by how much another lam may be better at most.",
 )
+@click.option(
+    "--rule",
+    type=click.Choice(["best", "one-standard-error"]),
+    default="best",
+    show_default=True,
+    help="Which lam to choose: that of the best mean score, or the largest within one standard error of it.",
+)
 @problem_options
 @click.option("--report", type=PATH_TYPE, help="Write an HTML page with a chart of the scores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -115,8 +122,7 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
     reading = partial(load_for_fit, quiet=quiet or as_json)
     table = command_clock(given["max_seconds"]).call(reading, data, search, given)
-    graded = search.model if isinstance(search, GradedLamSearch) else search
-    constrain(graded, given["linear_constraints"], table)
+    constrain(search, given["linear_constraints"], table)
     TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
     with suppress_warnings(), StatusLine(quiet or as_json) as status:
         search._fold_callback = _fold_callback(status, given)
@@ -149,12 +155,11 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
 
 def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     """Make the search estimator; also return the name of the metric that it compares."""
-    from riskmin.estimators import import_sklearn
+    from riskmin import estimators
 
-    import_sklearn()  # for folds and scorers
-    from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
+    estimators.import_sklearn()  # for folds and scorers
     from riskmin.estimators._common.fit import resolve_regularizer
-    from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
+    from riskmin.estimators._common.scoring import GradeError, measure_by_name, measure_for_loss
     from riskmin.losses import get_loss
 
     kind, settings = estimator_settings(given)
@@ -172,20 +177,22 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     if len(measures) > 1:
         scoring = MetricsScorer(measures)
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    grid["rule"] = given["rule"].replace("-", " ")
     if given["lam_range"] is not None and task not in ("classification", "regression"):
         raise ValueError("--lam-range is for the losses logistic, squared and poisson: give --lams")
-    # these tasks have no CV estimator: the same search, with folds that keep queries together
-    if task in ("ordinal", "ranking"):
-        scored = GradeErrorScorer.name if measure is None else measure.name
-        return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
-    searching = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    searching: Any = {
+        "classification": estimators.LinearClassifierCV,
+        "regression": estimators.LinearRegressorCV,
+        "ordinal": estimators.OrdinalClassifierCV,
+        "ranking": estimators.LinearRankerCV,
+    }[task]
     if given["lam_range"] is not None:
         grid = {"alpha_range": given["lam_range"], "eps": given["eps"], "cv": given["folds"]}
         scoring = measures[0].name if measures else None
     model = searching(**settings, **grid, scoring=scoring)
     resolve_regularizer(model)
-    default = "R^2" if task == "regression" else "accuracy"
-    return model, default if measure is None else measure.name
+    defaults = {"classification": "accuracy", "regression": "R^2", "ordinal": GradeError.name}
+    return model, defaults.get(task, "NDCG@10") if measure is None else measure.name
 
 
 def _fit(search: Any, table: PreparedRows, scored: str) -> None:
@@ -330,6 +337,10 @@ def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> in
         )
     if not as_json:
         note_zero_weights(search.best_estimator_)
+        if edge := search.edge():
+            click.echo(
+                f"riskmin: the best lam is the {edge} one tried: give others beyond it by --lams", err=True
+            )
     if facts["status"] != "converged" and not as_json:
         click.echo(not_converged_message(search.best_estimator_, facts, "the last fit is "), err=True)
     return 3 if n_failed or facts["status"] != "converged" else 0
@@ -356,68 +367,3 @@ class MetricsScorer:
             scores = self.others[measure.name].setdefault(float(model.alpha), [])
             scores.append(score(measure, model, X, y, sample_weight, **more))
         return score(self.first, model, X, y, sample_weight, **more)
-
-
-# ---------------------------------------------------------------- ordinal models and rankings
-class GradeErrorScorer:
-    """Scorer: minus the mean absolute error in grades, so that higher is better."""
-
-    name = "error in grades, negative"
-
-    def __init__(self, grades: NDArray) -> None:
-        self.grades = grades
-
-    def __call__(self, model: Any, X: Any, y: Any) -> float:
-        """Score a fitted model on rows and labels; grades unseen in training are allowed."""
-        from riskmin.estimators._common.labels import codes_among
-
-        predicted, given = (
-            codes_among(labels, self.grades, noun="grade") for labels in (model.predict(X), y)
-        )
-        return -float(np.mean(np.abs(predicted - given)))
-
-
-class GradedLamSearch:
-    """Search of lam for an ordinal model or a ranking; has the fitted attributes of `LinearClassifierCV`."""
-
-    def __init__(self, model: Any, *, alphas: Any, n_alphas: int, cv: int, scoring: Any) -> None:
-        self.model, self.task, self.loss, self.tol = model, model.task, model.loss, model.tol
-        self.order = getattr(model, "order", None)
-        self.alphas, self.n_alphas, self.cv, self.scoring = alphas, n_alphas, cv, scoring
-        self._fold_callback: Any = None
-
-    def fit(self, X: Any, y: NDArray, qid: Any = None, sample_weight: Any = None) -> None:
-        """Choose lam by cross-validation and fit all rows with it."""
-        from sklearn.base import clone
-
-        from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
-        from riskmin.estimators._common.fit import normalize_weights
-        from riskmin.estimators._common.labels import ordered_grades
-
-        # grades of all rows, since those of a fold may be fewer
-        scorer = (
-            GradeErrorScorer(ordered_grades(y, self.model.order)) if self.scoring is None else self.scoring
-        )
-        alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
-        rows = LabeledRows(X, y, normalize_weights(sample_weight, len(y)), qid)
-        folds = self._folds(X, y, qid)
-        result = search_alphas(self.model, rows, alphas, folds, scorer, self._fold_callback)
-        self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
-        self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
-        self.best_estimator_ = clone(self.model).set_params(alpha=self.alpha_)
-        more = {"qid": qid, "sample_weight": sample_weight}
-        self.best_estimator_.fit(X, y, **{name: v for name, v in more.items() if v is not None})
-
-    def _folds(self, X: Any, y: NDArray, qid: Any) -> Iterator[tuple[Any, Any]]:
-        from sklearn.model_selection import GroupKFold, StratifiedKFold
-
-        n_groups = len(y) if qid is None else len(np.unique(qid))
-        if n_groups < self.cv:
-            noun = "rows" if qid is None else "queries"
-            raise ValueError(
-                f"--folds {self.cv} needs as many {noun}, but the data hold {n_groups}: lower it"
-            )
-        if qid is None:
-            yield from StratifiedKFold(self.cv).split(X, np.unique(y, return_inverse=True)[1])
-        else:
-            yield from GroupKFold(self.cv).split(X, y, qid)

@@ -33,6 +33,10 @@ FoldCallback: TypeAlias = Callable[[str], Callback]
 """Returns the callback of the path of a fold, by the name of the fold."""
 
 
+RULES = ("best", "one standard error")
+"""How alpha is chosen by its scores, see `best_index`."""
+
+
 class LabeledRows(NamedTuple):
     """Rows with labels, weights and query ids, to fit or to score."""
 
@@ -69,9 +73,9 @@ class SearchResult(NamedTuple):
     n_not_converged: int
     """Number of fits that did not converge."""
     best_index: int
-    """Index of the alpha with the best mean score; of the largest one in case of ties."""
+    """Index of the chosen alpha, see `best_index`."""
     mean: float
-    """Mean score of the best alpha."""
+    """Mean score of the chosen alpha."""
 
 
 def search_alphas(
@@ -82,6 +86,7 @@ def search_alphas(
     scorer: Any,
     fold_callback: FoldCallback | None = None,
     tasks: FitTasks | None = None,
+    rule: str = "best",
 ) -> SearchResult:
     """Fit and score all values of alpha in all folds.
 
@@ -101,6 +106,8 @@ def search_alphas(
         ``fold_callback("fold 1 of 5")`` returns the callback of the path of a fold.
     tasks : FitTasks, optional
         The progress of the search: one part per fold, followed by one of a fit to all rows.
+    rule : "best" or "one standard error"
+        How the best alpha is chosen, see `best_index`.
 
     Returns
     -------
@@ -142,11 +149,9 @@ def search_alphas(
         delayed(score)(k, fold) for k, fold in enumerate(folds, 1)
     )
     scores = np.array([fold_scores for fold_scores, _ in done])
-    # a scorer may return NaN in some folds
-    mean = np.nanmean(scores, axis=0) if np.isfinite(scores).any() else scores[0]
-    best = _best_index(mean, alphas)
+    best = best_index(scores, alphas, rule)
     n_failed = sum(failed for _, failed in done)
-    return SearchResult(alphas, scores, n_failed, best, float(mean[best]))
+    return SearchResult(alphas, scores, n_failed, best, float(np.nanmean(scores[:, best])))
 
 
 def search_left_out(
@@ -175,7 +180,7 @@ def search_left_out(
         given, rows = model_of_scores(model, found.scores)
         scores.append(float(scorer(given, rows, data.y, **extra)))
         tasks.advance(k / (len(alphas) + 1))
-    best = _best_index(np.array(scores), alphas)
+    best = best_index(np.array([scores]), alphas, "best")
     return SearchResult(alphas, np.array([scores]), n_failed, best, scores[best])
 
 
@@ -201,7 +206,8 @@ def fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
     # the classes of these rows: a fold may lack some
     encoded = template._encode(rows.y, rows.weight)._replace(offset=rows.offset)
-    risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=rows.qid)
+    queries = rows.qid if encoded.loss.task == "ranking" else None  # losses for regression fit single rows
+    risk = build_risk(template, rows.X, encoded, executor=Serial(), qid=queries)
     scaling = column_scaling(template, risk, encoded.weight, rows.weight)
     objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
     return _FoldProblem(objective, encoded, scaling)
@@ -288,8 +294,31 @@ def takes_weights(scorer: Any) -> bool:
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
 
-def _best_index(mean: NDArray, alphas: NDArray) -> int:
-    """Return the index of the best mean score; the largest alpha in case of ties."""
-    if not np.isfinite(mean).any():
+def best_index(scores: NDArray, alphas: NDArray, rule: str) -> int:
+    r"""Return the index of the chosen alpha, given one row of scores per fold.
+
+    "best" is the alpha of the best mean score, the largest one in case of ties. "one standard error" is the
+    largest alpha whose mean is at most :math:`s / \sqrt K` below it, where s is the standard deviation of the
+    best scores over K folds: a simpler model whose score cannot be told from the best.
+
+    Examples
+    --------
+    >>> scores, alphas = np.array([[0.7, 0.9, 0.8], [0.5, 0.6, 0.65]]), np.array([1.0, 0.1, 0.01])
+    >>> best_index(scores, alphas, "best"), best_index(scores, alphas, "one standard error")
+    (1, 0)
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule={rule!r}: give {' or '.join(map(repr, RULES))}")
+    if not np.isfinite(scores).any():
         raise ValueError("no alpha has a score in any fold: choose another scoring, or fewer folds")
-    return max(np.flatnonzero(mean == np.nanmax(mean)).tolist(), key=lambda k: float(alphas[k]))
+    with warnings.catch_warnings():  # a scorer may return NaN in some folds, or in all of one alpha
+        warnings.simplefilter("ignore")
+        mean = np.nanmean(scores, axis=0)
+    best = int(np.nanargmax(mean))
+    margin = 0.0
+    if rule != "best":
+        of_best = scores[np.isfinite(scores[:, best]), best]
+        if len(of_best) < 2:
+            raise ValueError(f"rule={rule!r} needs scores of several folds: give more, or rule='best'")
+        margin = float(of_best.std(ddof=1)) / math.sqrt(len(of_best))
+    return max(np.flatnonzero(mean >= mean[best] - margin).tolist(), key=lambda k: float(alphas[k]))

@@ -16,6 +16,7 @@ from riskmin.core import NDArray
 from riskmin.core.messages import unknown_name
 from riskmin.core.registry import parse_settings
 from riskmin.estimators._common.fit import decision_scores_of_validated
+from riskmin.estimators._common.labels import codes_among
 from riskmin.losses import (
     LOSSES,
     ExpectedRankUtility,
@@ -89,11 +90,26 @@ def get_scorer(name: str) -> Any:
     return measure.scorer
 
 
-def default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
-    """Return the estimator's `score`: the accuracy, or R^2."""
+class GradeError:
+    """Scorer of ordinal models: minus the mean absolute error in grades, so that higher is better."""
+
+    name = "error in grades, negative"
+
+    def __init__(self, grades: NDArray) -> None:
+        self.grades = grades
+
+    def __call__(self, model: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score a fitted model on labeled rows; grades unseen in its training are allowed."""
+        both = model.predict(X), y
+        predicted, given = (codes_among(grades, self.grades, noun="grade") for grades in both)
+        return -float(np.average(np.abs(predicted - given), weights=sample_weight))
+
+
+def default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None, **more: Any) -> float:
+    """Return the estimator's `score`: the accuracy, R^2 or, with query ids, NDCG."""
     # a model at an offset has a `score` of its own
     if model.task != "classification" or y.ndim > 1 or "score" in vars(model):
-        return float(model.score(X, y, sample_weight))
+        return float(model.score(X, y, sample_weight=sample_weight, **more))
     # the accuracy, as `score` computes it, but without checks of X and y, which take longer than a small fit
     predicted = model._labels_of_scores(decision_scores_of_validated(model, X))
     return float(np.average(predicted == y, weights=sample_weight))
