@@ -272,7 +272,7 @@ def test_searches_of_ordinal_models_are_those_of_single_fits():
         pd.Categorical(np.array(["low", "mid", "high"])[GRADE], ["low", "mid", "high"], ordered=True)
     )
     ours = rm.OrdinalClassifierCV(alphas=ALPHAS, cv=3, tol=1e-6).fit(X, grade)
-    assert ours.classes_.tolist() == names
+    assert ours.classes_.tolist() == ["low", "mid", "high"]
     expected = np.zeros((3, 3))
     for k, (train, test) in enumerate(StratifiedKFold(3).split(X, GRADE)):
         for j, alpha in enumerate(ALPHAS):
@@ -298,3 +298,23 @@ def test_searches_of_rankings_keep_queries_together(loss):
     assert ours.n_queries_ == len(np.unique(QID))
     with pytest.raises(ValueError, match="cv=50 needs as many queries, but the data hold"):
         rm.LinearRankerCV(loss, alphas=alphas, cv=50).fit(X, GRADE, qid=QID)
+
+
+def test_ratios_of_elastic_nets_are_those_of_scikit_learn():
+    from sklearn.linear_model import ElasticNetCV
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 6))
+    y = X[:, 0] - X[:, 1] + rng.standard_normal(80)
+    ratios, alphas, folds = [0.1, 0.5, 1.0], [1.0, 0.1, 0.01], KFold(4)
+    settings = {"alphas": alphas, "cv": folds, "scoring": "neg_mean_squared_error", "tol": 1e-9}
+    model = rm.LinearRegressorCV("squared", l1_ratio=ratios, **settings).fit(X, y)
+    theirs = ElasticNetCV(l1_ratio=ratios, alphas=alphas, cv=folds, tol=1e-10).fit(X, y)
+    assert (model.l1_ratio_, model.alpha_) == (theirs.l1_ratio_, theirs.alpha_)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(-model.ratio_scores_, theirs.mse_path_.mean(axis=2).min(axis=1), rtol=1e-6)
+    ridge = rm.LinearRegressorCV("squared", l1_ratio=0, **settings).fit(X, y)
+    np.testing.assert_allclose(ridge.coef_, rm.LinearRegressorCV("squared", **settings).fit(X, y).coef_)
+    for wrong in ({"l1_ratio": 1.5}, {"l1_ratio": 0.5, "regularizer": "l1"}):
+        with pytest.raises(ValueError, match="l1_ratio"):
+            rm.LinearRegressorCV(**wrong).fit(X, y)

@@ -1,6 +1,7 @@
 """Warnings of fits with trivial models, with a remedy; other fits do not warn."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -191,3 +192,28 @@ def test_warning_of_the_command(run, tmp_path):
     assert "learned nothing" not in run(*fit, "roc_area", "--lam", "1e-2")[2]
     cv = ("cv", tmp_path / "rare.csv", "-o", tmp_path / "model", "--loss", "prbep", "--lams", "3,1")
     assert run(*cv)[2].count("learned nothing") == 1
+
+
+def test_a_search_says_at_once_that_no_alpha_learns():
+    """The bound at the smallest alpha is one for all, so that no fold is fitted for each of them."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(5000, 4))
+    z = Z @ [1.5, 1.0, 0.0, 0.0] + rng.normal(size=5000)
+    few, half = z > np.quantile(z, 0.99), z > 0
+    settings = {"alphas": [1.0, 0.1, 1e-2, 1e-3], "cv": 2}
+    with pytest.warns(rm.TrivialModelWarning) as caught:
+        model = rm.LinearClassifierCV("f1", **settings).fit(Z, few)
+    (warning,) = caught
+    assert "for every alpha from 0.001 to 1: " in str(warning.message)
+    assert "use loss='roc_area', or loss='hinge' with class_weight='balanced'" in str(warning.message)
+    assert (model.alphas_.tolist(), model.scores_.shape) == ([1.0], (2, 1))
+    # it is true: J at zero is 1, and the minimum for each of them
+    for alpha in settings["alphas"]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert rm.LinearClassifier("f1", alpha=alpha).fit(Z, few).lower_bound_ >= 0.998
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learned = rm.LinearClassifierCV("f1", **settings).fit(Z, half)
+    assert learned.scores_.shape == (2, 4)
+    assert learned.best_score_ > 0.8

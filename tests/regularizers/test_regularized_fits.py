@@ -3,12 +3,14 @@
 import math
 import pickle
 
+import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import riskmin as rm
 from helpers import Problem
-from reference import optimum
+from reference import losses, optimum
 from riskmin.regularizers import repeat_per_output
 from riskmin.regularizers.from_conjugate import as_regularizer
 
@@ -250,3 +252,24 @@ def test_estimators_standardize_save_and_certify(reg, tmp_path):
         assert w.sum() == pytest.approx(1.0, abs=1e-9)
         assert np.all(np.diff(w) <= 1e-9)
     assert rm.certify(loaded, X, y).status == "certified"
+
+
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("loss", ["squared", "quantile:level=0.8", "logistic"])
+def test_a_semidefinite_form_leaves_directions_unpenalized(loss, store):
+    """Second differences of the coefficients of hats: lines cost nothing, whatever their size."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(size=120))
+    B, D = np.maximum(0, 1 - np.abs(19 * x[:, None] - np.arange(20))), np.diff(np.eye(20), 2, axis=0)
+    y = np.sin(6 * x) + 50 * x + rng.standard_normal(120)
+    y = np.sign(y - 20 * rng.standard_normal(120) - 20) if loss == "logistic" else y
+    reg = rm.Quadratic(store(D.T @ D))
+    result = rm.minimize(rm.Objective(rm.linear_risk(B, y, loss), reg, 1e-3), tol=1e-7)
+    w = cp.Variable(20)
+    risk = cp.sum(losses(rm.get_loss(loss), B @ w, y)) / 120
+    problem = cp.Problem(cp.Minimize(risk + 5e-4 * cp.sum_squares(D @ w)))
+    best = problem.solve(solver=cp.CLARABEL, tol_gap_rel=1e-11, tol_gap_abs=1e-11)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(best, rel=1e-6)
+    # a penalty of 1e-12 of the largest eigenvalue makes the proof
+    assert result.lower <= best * (1 + 1e-6)

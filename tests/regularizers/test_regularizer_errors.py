@@ -86,7 +86,6 @@ VALUES = [
     ),
     (lambda: rm.Quadratic(np.eye(3)).value(np.ones(2)), r"K has shape \(3, 3\), but w has 2 entries"),
     (lambda: rm.Quadratic(np.eye(3)).conjugate(np.ones(2)), r"K has shape \(3, 3\), but"),
-    (lambda: rm.Quadratic(sp.csr_array(np.ones((2, 2)))).conjugate(np.ones(2)), "positive definite K"),
     *(
         (lambda lam=lam: rm.Objective(None, rm.L2(), lam), "finite number > 0")
         for lam in (0.0, -1.0, np.inf, np.nan)

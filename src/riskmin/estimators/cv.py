@@ -27,6 +27,7 @@ from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_
 from riskmin.estimators._common.offset import row_offset
 from riskmin.estimators._common.range_search import search_range
 from riskmin.estimators._common.scoring import GradeError, default_score, measure_by_name, measure_for_loss
+from riskmin.estimators._common.trivial import TrivialModelWarning
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.ordinal import OrdinalClassifier, declared_order
 from riskmin.estimators.ranker import LinearRanker
@@ -34,6 +35,7 @@ from riskmin.estimators.regressor import LinearRegressor, validate_regression_da
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.table import CoefficientSummary
 from riskmin.losses.labels import encode_queries
+from riskmin.regularizers import L1, L2, Elastic
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -42,12 +44,13 @@ class _AlphaSearch:
 
     can_be_saved = False
     _estimator_class: ClassVar[Any]
-    _search_params = ("alphas", "n_alphas", "alpha_range", "eps", "cv", "scoring", "rule")
+    _search_params = ("alphas", "n_alphas", "l1_ratio", "alpha_range", "eps", "cv", "scoring", "rule")
     _fold_callback = None
     _range_progress = None
 
     alphas: Any = None
     n_alphas: int = 13
+    l1_ratio: Any = None
     alpha_range: Any = None
     eps: float = 0.0
     cv: Any = None
@@ -61,33 +64,56 @@ class _AlphaSearch:
     verbose: bool = field(default=False, init=False)
 
     def _with_alpha(self, alpha: float) -> Any:
-        """Return the estimator for one value of alpha."""
+        """Return the estimator for one value of alpha, and the L1 ratio that was found, if any."""
         params = self.get_params(deep=False)  # type: ignore[attr-defined]
-        return self._estimator_class(
-            **{k: v for k, v in params.items() if k not in self._search_params}, alpha=alpha
-        )
+        single = {k: v for k, v in params.items() if k not in self._search_params}
+        ratio = vars(self).get("l1_ratio_")
+        if self.l1_ratio is not None and ratio is not None:
+            single["regularizer"] = _elastic_net(ratio)
+        return self._estimator_class(**single, alpha=alpha)
+
+    def _ratios(self) -> list[float | None]:
+        """Return the values of l1_ratio to try; None for the parameter `regularizer`."""
+        if self.l1_ratio is None:
+            return [None]
+        ratios = np.ravel(np.asarray(self.l1_ratio, dtype=np.float64))
+        if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
+            raise ValueError(
+                f"l1_ratio={self.l1_ratio!r}, but {type(self).__name__} needs numbers from 0 to 1"
+            )
+        if self.alpha_range is not None or self.regularizer != "l2":  # type: ignore[attr-defined]
+            raise ValueError("l1_ratio takes the place of regularizer, and of alpha_range: leave these out")
+        return [float(ratio) for ratio in ratios]
 
     def _search(
         self, X: Any, y: NDArray, sample_weight: Any, groups: Any, *, offset: Any = None, qid: Any = None
     ) -> None:
+        ratios = self._ratios()
+        self.__dict__.pop("l1_ratio_", None)
         # alpha = 1 is a placeholder, which every fit replaces
         template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         offset = row_offset(offset, len(y))
         if offset is not None and (self.alpha_range is not None or self.cv == "loo"):
             raise ValueError("offset is not for alpha_range and cv='loo': give a grid and a number of folds")
         data = LabeledRows(X, y, weight, qid, offset)
-        tasks = self._fit_tasks  # type: ignore[attr-defined]
+        tasks, note = self._fit_tasks, ""  # type: ignore[attr-defined]
         if self.alpha_range is not None:
             self._search_range(template, data, groups)
         else:
-            result = self._search_grid(template, data, groups, tasks)
+            result = self._search_ratios(ratios, template, data, groups, tasks)
             _warn_not_converged(self, result.n_not_converged, result.scores.size)
             self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
             self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
+            note = result.note
         best = self._with_alpha(self.alpha_)
         best._fit_tasks = tasks.part(len(self.scores_), len(self.scores_) + 1)
         more = {"sample_weight": sample_weight, "offset": offset, "qid": qid}
-        best.fit(X, y, **{name: value for name, value in more.items() if value is not None})
+        with warnings.catch_warnings():
+            if note:  # which says more than that of the fit
+                warnings.simplefilter("ignore", TrivialModelWarning)
+            best.fit(X, y, **{name: value for name, value in more.items() if value is not None})
+        if note:
+            warnings.warn(f"{type(self).__name__} learned nothing: {note}", TrivialModelWarning, stacklevel=5)
         del best._fit_tasks
         self.best_estimator_ = best
         # expose the fit to all rows as the search's own fitted attributes
@@ -132,11 +158,28 @@ class _AlphaSearch:
         }
         return table | {f"split{k}_test_score": scores for k, scores in enumerate(self.scores_)}
 
+    def _search_ratios(
+        self, ratios: list[float | None], template: Any, data: LabeledRows, groups: Any, tasks: Any
+    ) -> SearchResult:
+        """Score a grid of alpha for each L1 ratio, on the same folds; return that of the best ratio."""
+        if ratios == [None]:
+            return self._search_grid(template, data, groups, tasks)
+        splits = None if isinstance(self.cv, str) else list(self._splits(data, groups))
+        results = []
+        for ratio in ratios:
+            self.l1_ratio_ = ratio
+            results.append(self._search_grid(self._with_alpha(1.0), data, groups, tasks, splits))
+        best = max(range(len(ratios)), key=lambda k: results[k].mean)
+        self.l1_ratio_, self.ratio_scores_ = ratios[best], np.array([result.mean for result in results])
+        return results[best]._replace(n_not_converged=sum(result.n_not_converged for result in results))
+
     def _splits(self, data: LabeledRows, groups: Any) -> Any:
         """Return the training and test rows of the folds."""
         return check_cv(self.cv, data.y, classifier=is_classifier(self)).split(data.X, data.y, groups)
 
-    def _search_grid(self, template: Any, data: LabeledRows, groups: Any, tasks: Any) -> SearchResult:
+    def _search_grid(
+        self, template: Any, data: LabeledRows, groups: Any, tasks: Any, splits: Any = None
+    ) -> SearchResult:
         """Score a grid of values of alpha."""
         scorer, grid = self._scorer(template, data.y), _alpha_grid(self)
         if self.cv == "loo" and isinstance(self.cv, str):
@@ -145,7 +188,7 @@ class _AlphaSearch:
             return search_left_out(template, data, grid, scorer, groups, tasks)
         if isinstance(self.cv, str):
             raise ValueError(f"cv={self.cv!r}: give 'loo', a number of folds or a splitter")
-        splits = self._splits(data, groups)
+        splits = self._splits(data, groups) if splits is None else splits
         return search_alphas(template, data, grid, splits, scorer, self._fold_callback, tasks, self.rule)
 
     def _search_range(self, template: Any, data: LabeledRows, groups: Any) -> None:
@@ -193,6 +236,13 @@ class _SummarizedSearch(_AlphaSearch):
         return result
 
 
+def _elastic_net(ratio: float) -> Any:
+    """Return r |w|_1 + (1 - r) |w|^2 / 2, as scikit-learn has it."""
+    if ratio == 1:
+        return L1()
+    return L2() if ratio == 0 else Elastic(eps=ratio / (1 - ratio), weights=1 - ratio)
+
+
 def _alpha_grid(model: Any) -> NDArray | int:
     """Return the values of alpha to try, or the size of the default grid."""
     if model.alphas is None:
@@ -228,6 +278,9 @@ class LinearClassifierCV(_SummarizedSearch, LinearClassifier):
         sparsity-inducing regularizers, else from 1 to 1e-6.
     n_alphas : int
         Size of the default grid, if `alphas` is None.
+    l1_ratio : float, sequence of floats or None
+        Values r from 0 to 1 to try with each alpha, in place of `regularizer`: the penalty is
+        :math:`\alpha (r |w|_1 + (1 - r) |w|^2 / 2)`, as in scikit-learn's ElasticNet and in glmnet.
     alpha_range : (low, high) or None
         Instead of a grid, find the best alpha of all between these two, for "logistic", "squared" and
         "poisson" with "l2". The scores of the folds are bounded between the values that are computed.
@@ -250,6 +303,9 @@ class LinearClassifierCV(_SummarizedSearch, LinearClassifier):
     alpha_ : float
         The best alpha; the largest one if several have the same score. A warning names the end of the grid if
         it is there.
+    l1_ratio_ : float
+        The best of `l1_ratio`, the first one if several have the same score; ``ratio_scores_`` has the best
+        mean score of each.
     alphas_ : (k,) array
         All values of alpha tried, in the order of the columns of `scores_`.
     scores_ : (folds, k) array
@@ -318,14 +374,14 @@ class LinearRegressorCV(_SummarizedSearch, LinearRegressor):
 
     Parameters
     ----------
-    alphas, n_alphas, alpha_range, eps, cv, scoring, rule
+    alphas, n_alphas, l1_ratio, alpha_range, eps, cv, scoring, rule
         As in `LinearClassifierCV`; the score is R^2 by default.
     n_jobs : int or None
         Number of folds that run at a time, in threads; the final fit uses as many threads.
 
     Attributes
     ----------
-    alpha_, alphas_, scores_, best_score_, cv_results_, best_estimator_
+    alpha_, l1_ratio_, alphas_, scores_, best_score_, cv_results_, best_estimator_
         As in `LinearClassifierCV`.
 
     Examples

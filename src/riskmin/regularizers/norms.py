@@ -40,7 +40,8 @@ class Quadratic(ArrayDataclass, Regularizer):
     Parameters
     ----------
     K : (p, p) array, sparse matrix or linear operator
-        Symmetric and positive definite.
+        Symmetric and positive definite, or semidefinite with at most 1000 columns: directions without a
+        penalty then have 1e-12 of the largest one, without which nothing could be proved.
     solve : callable, optional
         ``solve(u)`` returns :math:`K^{-1} u`. By default, dense and sparse matrices are factorized, and
         systems with a linear operator are solved by conjugate gradients.
@@ -55,6 +56,9 @@ class Quadratic(ArrayDataclass, Regularizer):
 
     EIGENVALUE_MAX_COLUMNS = 1000
     """The eigenvalues of a dense K are computed for at most this many columns."""
+
+    UNPENALIZED_SHARE = 1e-12
+    """The share of the largest eigenvalue that eigenvalues of zero have."""
 
     K: Any
     solve: Callable[[NDArray], NDArray] | None = None
@@ -76,6 +80,24 @@ class Quadratic(ArrayDataclass, Regularizer):
         largest = float(abs(self.K).max()) if self.K.shape[0] else 0.0
         if not (math.isfinite(largest) and abs(self.K - self.K.T).max() <= 1e-10 * largest):
             raise ValueError("Quadratic needs K to be symmetric and finite: give (K + K.T) / 2")
+        if self.solve is None and 0 < self.K.shape[0] <= self.EIGENVALUE_MAX_COLUMNS:
+            self._lift_zero_eigenvalues()
+
+    def _lift_zero_eigenvalues(self) -> None:
+        """Replace eigenvalues of zero, up to rounding, by a share of the largest one."""
+        dense = self.K.toarray() if sp.issparse(self.K) else self.K
+        size = float(abs(dense).sum(axis=1).max())  # at least the largest eigenvalue
+        floor = 0.5 * self.UNPENALIZED_SHARE * size / len(dense)
+        try:  # a factorization costs a tenth of the eigenvalues
+            scipy_linalg().cho_factor(dense - floor * np.eye(len(dense)), lower=True)
+            return
+        except np.linalg.LinAlgError:
+            values, vectors = np.linalg.eigh(dense)
+        share = self.UNPENALIZED_SHARE * float(values[-1])
+        if values[0] < -share or not share > 0:
+            return  # `_solve` refuses it
+        lifted = (vectors * np.maximum(values, share)) @ vectors.T
+        object.__setattr__(self, "K", 0.5 * (lifted + lifted.T))
 
     @property
     def _is_operator(self) -> bool:

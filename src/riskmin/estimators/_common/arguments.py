@@ -21,7 +21,7 @@ _PARAMETERS_ELSEWHERE = {
     "c1": "give alpha with regularizer='l1', or 'elastic'",
     "c2": "give alpha, for alpha |w|^2 / 2 and a mean over n sequences: alpha = 2 c2 / n",
     "penalty": "give regularizer",
-    "l1_ratio": "give regularizer='elastic:eps=...'",
+    "l1_ratio": "give regularizer='elastic:eps=...', or LinearRegressorCV(l1_ratio=...)",
     "epsilon": "give loss='epsilon_insensitive:epsilon=...'",
     "quantile": "give loss='quantile:level=...'",
     "nu": "give loss=riskmin.Nu(...)",

@@ -15,6 +15,7 @@ from joblib import Parallel, delayed
 from sklearn import config_context
 
 from riskmin.core import NDArray, Result
+from riskmin.driver.loop import minimize
 from riskmin.driver.path import lam_grid, path
 from riskmin.driver.run import Callback
 from riskmin.estimators._common.fit import build_objective, build_risk, resolve_loss, resolve_regularizer
@@ -22,9 +23,11 @@ from riskmin.estimators._common.fold_moments import FoldMoments
 from riskmin.estimators._common.input import EncodedLabels
 from riskmin.estimators._common.offset import at_row_offset
 from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
+from riskmin.estimators._common.trivial import BALANCED_HINGE, loose_bound
 from riskmin.estimators.removal import model_of_scores
 from riskmin.estimators.scikit_learn import FitTasks
 from riskmin.executors import Serial
+from riskmin.losses import RocArea
 from riskmin.problem.convexity import check
 from riskmin.problem.objective import Objective
 from riskmin.solvers import get_solver
@@ -76,6 +79,8 @@ class SearchResult(NamedTuple):
     """Index of the chosen alpha, see `best_index`."""
     mean: float
     """Mean score of the chosen alpha."""
+    note: str = ""
+    """Why no alpha learns anything, and what to do, if that is proved; then the largest is the only one."""
 
 
 def search_alphas(
@@ -130,6 +135,8 @@ def search_alphas(
         ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
+    note = _note_without_learning(template, problems[0], alphas)
+    alphas = np.array([np.max(alphas)]) if note else alphas
     # a list, since messages name the number of folds
     folds = list(splits)
     tasks, finished = template._fit_tasks if tasks is None else tasks, count(1)
@@ -151,7 +158,32 @@ def search_alphas(
     scores = np.array([fold_scores for fold_scores, _ in done])
     best = best_index(scores, alphas, rule)
     n_failed = sum(failed for _, failed in done)
-    return SearchResult(alphas, scores, n_failed, best, float(np.nanmean(scores[:, best])))
+    return SearchResult(alphas, scores, n_failed, best, float(np.nanmean(scores[:, best])), note)
+
+
+def _note_without_learning(template: Any, problem: Objective, alphas: NDArray) -> str:
+    """Return a remedy if no alpha learns more than w = 0 within tol, which is proved on all rows; else "".
+
+    J at w = 0 does not depend on alpha, and min J does not decrease with it: a lower bound at the smallest
+    alpha is one for all. The run ends as soon as it is known whether that alpha learns.
+    """
+    loss = resolve_loss(template)
+    if len(alphas) < 2 or loss.separable or not loss.has_cutoff or isinstance(loss, RocArea):
+        return ""
+    smallest = replace(problem, lam=float(np.min(alphas)))
+    trivial = problem.risk(np.asarray(problem.reg.conjugate_grad(np.zeros(problem.risk.dim))))[0]
+
+    def known(iterate: Any, row: dict[str, float]) -> bool:
+        learns, trivially = (1 - 2 * template.tol) * trivial, (1 - template.tol) * trivial
+        return bool(row["value"] < learns or row["lower"] >= trivially)
+
+    result = minimize(smallest, get_solver(template.solver), tol=template.tol, callback=known)
+    if not result.lower >= (1 - template.tol) * trivial > 0:
+        return ""
+    return (
+        f"J is least at w = 0 within tol={template.tol:g} for every alpha from {np.min(alphas):g} to "
+        f"{np.max(alphas):g}: {loose_bound(problem, loss.components[-1])}; use loss='roc_area', or {BALANCED_HINGE}"
+    )
 
 
 def search_left_out(

@@ -180,6 +180,20 @@ def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
 
 
 # ---------------------------------------------------------------- causes and remedies
+BALANCED_HINGE = "loss='hinge' with class_weight='balanced' or a tuned threshold"
+"""What learns more than bounds of metrics do, where positives are rare."""
+
+
+def loose_bound(objective: Objective, loss: Any) -> str:
+    """Return why the bound of a metric may be least at w = 0."""
+    if not loss.has_cutoff or loss.task != "classification":
+        return "this bound of the metric is loose here"
+    # the last class is the positive one
+    fraction = float(_class_fractions(objective)[0][-1])
+    rare = f"positives ({fraction:.2%} here) are rare or mixed with the rest"
+    return f"this bound of the metric is loose where {rare}"
+
+
 def _reason(model: Any, objective: Objective, loss: Any, value: float, within: bool) -> str:
     if value == 0:
         return (
@@ -194,12 +208,9 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
     if model.positive:
         return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
     if loss.has_cutoff and not isinstance(loss, RocArea):
-        # the last class is the positive one
-        fraction = float(_class_fractions(objective)[0][-1])
         return (
-            f"this bound of the metric is loose where positives ({fraction:.2%} here) are rare or mixed with "
-            f"the rest, or {too_large}; use loss='roc_area', a smaller alpha, or loss='hinge' with "
-            "class_weight='balanced' or a tuned threshold"
+            f"{loose_bound(objective, loss)}, or {too_large}; use loss='roc_area', a smaller alpha, or "
+            f"{BALANCED_HINGE}"
         )
     if loss.task == "ranking" and not isinstance(loss, PairwiseHinge):
         return (
