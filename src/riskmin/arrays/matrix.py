@@ -26,7 +26,6 @@ from riskmin.arrays.namespace import (
     is_gpu_sparse,
     namespace,
 )
-from riskmin.arrays.sequences import tokens_of
 from riskmin.arrays.sparse_checks import check_size, native_indices, validated_sparse
 from riskmin.core import Array, Matrix, NDArray
 from riskmin.core.messages import is_whole_number
@@ -171,7 +170,6 @@ def as_matrix(X: Any) -> Matrix:
 
 def is_stored(X: Matrix) -> bool:
     """Return whether all entries are stored, in any array library: not those of rows that are computed."""
-    X = tokens_of(X)
     return X.sparse or X.array is not None or X.score_like is not None
 
 

@@ -26,7 +26,7 @@ from riskmin.core.limits import LIMITS
 from riskmin.executors.base import RowParts, row_ends
 from riskmin.losses.hessian import hessian_product
 from riskmin.problem import shard_ops
-from riskmin.problem.compiled.range_forms import SharedRows, form_of, joined, range_kernels
+from riskmin.problem.compiled.range_forms import ROW_OPERATIONS, SharedRows, form_of, joined, range_kernels
 from riskmin.problem.compiled.row_loops import stored_parts
 from riskmin.problem.risk import Risk
 
@@ -65,7 +65,7 @@ class DesignOperator:
         self.range_ends = even_ends(self.shape[0], max(n_ranges, 1))
         """Range k of rows is from range_ends[k] to range_ends[k + 1]."""
         self.row_ranges = [slice(i, j) for i, j in pairwise(self.range_ends.tolist())]
-        self._row_work = float(self.ROW_OPERATIONS * self.shape[0] * risk.linear_map.columns)
+        self._row_work = float(ROW_OPERATIONS * self.shape[0] * risk.linear_map.columns)
         """Elementary operations of an evaluation of the loss of all rows."""
 
     def forward(self, d: Array) -> NDArray:
@@ -220,9 +220,6 @@ class DesignOperator:
         return np.asarray((rows - self.standardization.shift) * self.standardization.scale)
 
     # ------------------------------------------------------------ vectors with one entry per row
-    ROW_OPERATIONS = 4
-    """Elementary operations of one row: its loss takes about as long as four entries of a pass over X."""
-
     def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
         """Call f on each range of rows, in parallel if the executor has threads."""
         return self.risk.executor.map_local(f, self.row_ranges, self._row_work)

@@ -352,10 +352,11 @@ def _place_rows(
         return holder, None, RowMetadata.from_rows(X, y, c)
     # blocks of multi-output scores need row access
     X = as_row_matrix(X) if X.sparse and X.by_columns and (not wide or ends is not None) else X
+    stored = is_stored(X)
     X = X if ends is None else Sequences(X, ends)
     shards = make_shards(X, y, c, count, wide=wide)
     holder = backend.place(shards)
-    if not is_stored(X):
+    if not stored:
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     # solvers that visit rows need them in this process, in NumPy or SciPy
     local = holder.is_local and X.score_like is None

@@ -180,9 +180,10 @@ def _note_without_learning(template: Any, problem: Objective, alphas: NDArray) -
     result = minimize(smallest, get_solver(template.solver), tol=template.tol, callback=known)
     if not result.lower >= (1 - template.tol) * trivial > 0:
         return ""
+    why = loose_bound(problem, loss.components[-1])
     return (
         f"J is least at w = 0 within tol={template.tol:g} for every alpha from {np.min(alphas):g} to "
-        f"{np.max(alphas):g}: {loose_bound(problem, loss.components[-1])}; use loss='roc_area', or {BALANCED_HINGE}"
+        f"{np.max(alphas):g}: {why}; use loss='roc_area', or {BALANCED_HINGE}"
     )
 
 
