@@ -96,6 +96,38 @@ def test_a_small_lam_takes_few_evaluations(loss, most):
     assert calls(result) <= most
 
 
+@pytest.mark.parametrize("loss", [rm.MulticlassHinge(), rm.Softmax()], ids=repr)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_large_lam_takes_few_evaluations(loss, intercept):
+    """The minimum is near w = 0, where all classes have the same scores."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 4)), np.arange(30) % 3.0
+    result = minimize(
+        Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e4), Newton(), tol=1e-6
+    )
+    assert result.status == "converged"
+    assert calls(result) <= 10
+
+
+def separable_classes(n=60, p=300):
+    """More columns than rows, and scores that grow without bound as lam vanishes."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((n, p)), np.arange(n) % 4.0
+
+
+@pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassSquaredHinge(), rm.MulticlassHinge()], ids=repr)
+@pytest.mark.parametrize("direct", [1, 2500])
+def test_few_rows_of_several_outputs(loss, direct):
+    """By the matrix of the rows, or by conjugate gradients alone: the same minimum, without many steps."""
+    obj = Objective(linear_risk(*separable_classes(), loss, fit_intercept=True), L2(), 1e-4)
+    result = minimize(obj, Newton(direct=direct), tol=1e-6)
+    bundle = minimize(obj, rm.Lbfgs() if loss.smooth else rm.DualCoordinateAscent(), tol=1e-4)
+    assert result.status == bundle.status == "converged"
+    assert calls(result) <= 60
+    assert result.lower <= bundle.value
+    assert bundle.lower <= result.value
+
+
 def rare_columns(n=8000):
     """A few rows have large features of their own: most of the curvature, but rarely sampled."""
     rng = np.random.default_rng(0)

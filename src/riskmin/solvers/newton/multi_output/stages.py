@@ -152,8 +152,7 @@ class MultiOutputNewton(StagedNewton):
 
         In columns of large units, which are hardly penalized, any slope that is left costs the whole bound.
         """
-        v, s, model = x.v, x.s, self.model
-        H: Any = x.h
+        v, s, model, H = x.v, x.s, self.model, cast("Blocks", x.h)
         allowed = 2 * x.sums.complementarity + run.target * abs(x.value)
         for _ in range(self.MAX_PREDICTIONS):
             if x.value - self.obj.lower(run.best) <= allowed:

@@ -99,8 +99,7 @@ class OutputSystem:
             self.invariant = self.alike and bool(rest <= 1e-12 * H.diagonal.max(initial=0.0))
         rhs = -self.centered(g)
         # the penalty alone determines the sums over the outputs; below rounding, they stay
-        rounding = self.MIN_RELATIVE_PENALTY * float(H.diagonal.sum()) / self.k
-        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=rounding < self.P)
+        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=self.P > self._rounding(H))
         X, H = self._active(H)
         options = self._options(X, H)
         best, most = options[-1], self.MIN_CG_STEPS if self.keeps else self.MIN_SMOOTHED_CG_STEPS
@@ -108,6 +107,10 @@ class OutputSystem:
             return Step(sums + self.centered(best.make(X, H)(rhs)))
         step = self._descend(X, H, rhs, options, residual, last)
         return step._replace(v=sums + step.v)
+
+    def _rounding(self, H: Blocks) -> float:
+        """The penalty that vanishes in rounding beside the second derivatives."""
+        return self.MIN_RELATIVE_PENALTY * float(H.diagonal.sum()) / self.k
 
     def _active(self, H: Blocks) -> tuple[OutputColumns, Blocks]:
         """The rows with second derivatives, copied if they are few; of smooth losses, all."""
@@ -203,7 +206,8 @@ class OutputSystem:
     def _rows_cost(self, X: OutputColumns, H: Blocks) -> float:
         size = int(np.maximum(H.active - 1, 0).sum())
         possible = isinstance(H, SimplexBlocks) and self.alike and not (X.sparse or X.linear_map.centered)
-        if not possible or size > self.direct:
+        # with vanishing penalties, the identity would be lost in the matrix of the rows
+        if not possible or size > self.direct or self.P[: X.p].min() <= self._rounding(H):
             return math.inf
         entries = size**2 * (X.columns + PRODUCT_COSTS.elementwise)
         return entries + size**3 / 3 + 20 * PRODUCT_COSTS.numpy_call
