@@ -125,9 +125,9 @@ def test_calls_are_counted_per_run():
 def test_the_result_names_the_solver_and_the_reason():
     assert rm.minimize(objective(), rm.Bundle(keep=7)).solver == "Bundle(keep=7)"
     assert rm.minimize(objective(rm.Logistic())).solver.endswith(
-        ": Logistic or its smoothed form has second derivatives"
+        ": Logistic is smooth, with second derivatives"
     )
-    reason = "Hinge or its smoothed form has second derivatives"
+    reason = "Hinge can be smoothed, with second derivatives"
     assert rm.Auto().choose(objective())[1] == reason
     assert rm.minimize(objective(), rm.Auto()).solver.endswith(f": {reason}")
     anonymous = rm.minimize(rm.Objective(OwnRisk(objective().risk), rm.L2(), 0.1))

@@ -189,7 +189,7 @@ class Result:
     >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
     >>> result = minimize(J, tol=1e-6)
     >>> result.status, result.solver
-    ('converged', 'Newton(): Hinge is not smooth, and X is dense')
+    ('converged', 'Newton(): Hinge can be smoothed, with second derivatives')
     >>> bool(result.lower <= result.value <= result.lower + 1e-6 * result.value), result.n_iter > 0
     (True, True)
     >>> result.significant_figures >= 6

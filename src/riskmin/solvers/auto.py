@@ -185,7 +185,7 @@ class Rule(NamedTuple):
     """The problems it is for, in the words of the documentation, besides what it supports."""
     applies: Callable[[Facts], bool]
     reason: str
-    """A template for `result.solver`: {loss} and {reg} are the names of their classes."""
+    """A template for `result.solver`: {loss} and {reg} are classes, {kind} is "is smooth" or the like."""
     smoothed: bool = False
     """Whether the solver is for smooth losses, so that others are smoothed for it."""
 
@@ -275,7 +275,7 @@ RULES = (
             f.second_derivatives
             and (f.smooth or f.risk.dim <= COSTS.newton_max_weights if f.multi_output else f.newton_fits)
         ),
-        "{loss} or its smoothed form has second derivatives",
+        "{loss} {kind}, with second derivatives",
     ),
     Rule(
         CoordinateDescent(),
@@ -293,14 +293,14 @@ RULES = (
         Lbfgs(),
         "a smooth loss, several outputs, or pairs; a regularizer with a gradient",
         lambda f: f.smooth or (not f.interval and (f.second_derivatives or (f.multi_output and not f.local))),
-        "{loss} is smooth or smoothed",
+        "{loss} {kind}",
         smoothed=True,
     ),
     Rule(
         OwlQn(),
         "a smooth loss or several outputs, `L1` or `Elastic`",
         lambda f: f.l1 and (f.smooth or f.multi_output),
-        "{loss} is smooth or smoothed, and {reg} is not",
+        "{loss} {kind}, and {reg} is not smooth",
         smoothed=True,
     ),
     Rule(
@@ -312,7 +312,7 @@ RULES = (
             or (f.multi_output and f.reg.n_unpenalized > 0)
             or (f.smooth and (f.reg.penalized_part.separable or not f.reg.has_conjugate_hessian))
         ),
-        "{loss} is smooth or smoothed, and {reg} is not",
+        "{loss} {kind}, and {reg} is not smooth",
         smoothed=True,
     ),
     OTHER,
@@ -350,7 +350,7 @@ class Auto(Solver):
     >>> from riskmin import L1, L2, Auto, Logistic, Objective, linear_risk
     >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic())
     >>> Auto().choose(Objective(risk, L2(), lam=0.1))
-    (Newton(), 'Logistic or its smoothed form has second derivatives')
+    (Newton(), 'Logistic is smooth, with second derivatives')
     >>> Auto().choose(Objective(risk, L1(), lam=0.1))
     (CoordinateDescent(start=64), 'Logistic is smooth, L1 is a sum over coordinates')
     """
@@ -366,6 +366,7 @@ class Auto(Solver):
         names = {
             "loss": type(facts.risk.source if facts.loss is None else facts.loss).__name__,
             "reg": type(facts.reg.penalized_part).__name__,
+            "kind": "is smooth" if facts.smooth else "can be smoothed",
         }
         if is_list(facts) and (same := SeparableProblem.from_objective(obj)) is not None:
             # the same problem in another form, which has faster solvers
