@@ -77,6 +77,16 @@ def expectile(level: float) -> Any:
     return fit
 
 
+def quantile(level: float) -> Any:
+    """Quantile regression of statsmodels, by iterated weighted least squares."""
+
+    def fit(D: np.ndarray, y: np.ndarray, more: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        found = sm.QuantReg(y, D).fit(q=level, p_tol=1e-12, max_iter=20_000)
+        return found.params, found.bse
+
+    return fit
+
+
 def huber(D: np.ndarray, y: np.ndarray, more: dict[str, Any]) -> tuple[np.ndarray, None]:
     """scikit-learn's HuberRegressor, without a penalty."""
     found = HuberRegressor(alpha=0.0, max_iter=100_000, tol=1e-10).fit(D[:, 1:], y)
@@ -114,6 +124,8 @@ def table() -> list[Row]:
         Row("cox", "heart", regressor("cox"), "PHReg", survival),
         Row("logistic", "spector", classifier("logistic"), "Logit", discrete(sm.Logit)),
         Row("probit", "spector", classifier("probit", 1e-13), "Probit", discrete(sm.Probit)),
+        Row("quantile:level=0.9", "engel", regressor("quantile:level=0.9"), "QuantReg", quantile(0.9)),
+        Row("absolute", "stackloss", regressor("absolute"), "QuantReg", quantile(0.5)),
         Row("expectile:level=0.9", "stackloss", top, "repeated WLS", expectile(0.9)),
         Row("huber_scale", "stackloss", regressor("huber_scale", 1e-11, 1e-10), "HuberRegressor", huber),
     ]

@@ -50,9 +50,12 @@ CENTRAL = [
     rm.LinearRegressor(standardize=True, alpha=1e-1, tol=1e-10),
     rm.NoveltyDetector(),
     rm.OrdinalClassifier("squared"),
+    rm.LinearQuantiles(),
     rm.LinearRanker("squared"),
 ]
 ALSO = [
+    rm.LinearRegressor("quantile", alpha=0),
+    rm.LinearRegressorCV(l1_ratio=0.5, cv=2),
     rm.LinearClassifier(alpha=0.3),
     rm.LinearRegressorCV(alphas=[1e-1], cv=2, tol=1e-6),
     OneSequence(alpha=0.1, possible_states=False),

@@ -217,3 +217,13 @@ def test_a_search_says_at_once_that_no_alpha_learns():
         learned = rm.LinearClassifierCV("f1", **settings).fit(Z, half)
     assert learned.scores_.shape == (2, 4)
     assert learned.best_score_ > 0.8
+
+
+def test_without_a_penalty_alpha_is_no_cause():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(size=(100, 2))
+    with pytest.warns(
+        rm.TrivialModelWarning, match="positive=True leaves out .* try positive=False"
+    ) as caught:
+        rm.LinearRegressor("squared", alpha=0, positive=True).fit(rows, -rows.sum(axis=1))
+    assert "alpha" not in str(caught[0].message)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 _SAME_AS_REPEATED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
+_ONE_COLUMN = ["check_regressors_train", "check_estimator_sparse_array", "check_estimator_sparse_matrix"]
 WITHIN_TOL = "both fits are within tol of the optimum, and not closer to each other"
 NO_QUERIES = "rankings compare the rows of a query, and scikit-learn's checks give no qid"
+TIMES = "labels are times, negative without an event, and scikit-learn's checks give zeros"
+COLUMNS_OF_LEVELS = "predictions have one column per level"
+DEPENDENT_COLUMNS = "the check gives dependent columns, which constraints without a penalty refuse"
 NEGATIVE_LABELS = "the check draws negative labels in spite of the tag positive_only"
 
 
@@ -38,17 +42,23 @@ def expected_failed_checks(estimator: Any) -> dict[str, str]:
     from sklearn.utils.estimator_checks import estimator_checks_generator
 
     from riskmin.estimators.kernel.machines import KernelClassifier, KernelRegressor
+    from riskmin.estimators.quantiles import LinearQuantiles
     from riskmin.estimators.ranker import LinearRanker
-    from riskmin.losses import get_loss
+    from riskmin.losses import Cox, get_loss
 
-    if isinstance(estimator, LinearRanker) and get_loss(estimator.loss).task == "ranking":
+    ranking = isinstance(estimator, LinearRanker) and get_loss(estimator.loss).task == "ranking"
+    if ranking or getattr(estimator, "loss", None) in ("cox", Cox()):
         checks = (check for _, check in estimator_checks_generator(estimator))
-        return {check.func.__name__: NO_QUERIES for check in checks}
+        return {check.func.__name__: NO_QUERIES if ranking else TIMES for check in checks}
+    if isinstance(estimator, LinearQuantiles):
+        return dict.fromkeys(_SAME_AS_REPEATED, WITHIN_TOL) | dict.fromkeys(_ONE_COLUMN, COLUMNS_OF_LEVELS)
     balanced = estimator.get_params().get("class_weight") is not None
     kernel = isinstance(estimator, KernelClassifier | KernelRegressor)
     loss = estimator.get_params().get("loss")
     pairs = isinstance(loss, str) and estimator.task != "tagging" and not get_loss(loss).separable
     failed = dict.fromkeys(_SAME_AS_REPEATED, WITHIN_TOL) if kernel or balanced or pairs else {}
+    if getattr(estimator, "alpha", 1.0) == 0 and getattr(estimator, "positive", False):
+        failed |= dict.fromkeys([*_SAME_AS_REPEATED, "check_fit2d_1sample"], DEPENDENT_COLUMNS)
     tags = estimator.__sklearn_tags__().target_tags
     if tags.positive_only and tags.multi_output:
         failed["check_regressor_multioutput"] = NEGATIVE_LABELS

@@ -201,6 +201,9 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         )
     if not within and model.tol > MIN_TRIVIAL_TOL:
         return f"tol={model.tol:g} lets no weights at all pass; use a smaller tol"
+    if not np.any(model.alpha):
+        bounded = "positive=True leaves out the weights that would help; try positive=False"
+        return bounded if model.positive else "X carries no information on y that the constraints leave"
     # the effect of alpha depends on the units of X unless columns are standardized or a kernel is used
     scaled = hasattr(model, "kernel") or model.standardize
     units = "" if scaled else " for the units of X (it must shrink with them)"
