@@ -207,18 +207,21 @@ MIN_STEP = 1e-10
 """Steps that are shorter, as a share of the whole one, are not taken: their direction is rounding."""
 
 
-def predictor_corrector_step(groups: list[BarrierVariables], factorize: Callable[[], Direction]) -> float:
+def predictor_corrector_step(
+    groups: list[BarrierVariables], factorize: Callable[[list[Linearized]], Direction]
+) -> float:
     """Take one step of Mehrotra's predictor-corrector method; return its length, from 0 to 1.
 
     0 where rounding leaves no direction; then nothing has moved.
     """
-    direction, count = factorize(), max(sum(group.count for group in groups), 1)
+    models, count = [group.linearized(0.0) for group in groups], max(sum(group.count for group in groups), 1)
+    direction = factorize(models)
     mu = sum(group.complementarity for group in groups) / count
 
     def steps(models: list[Linearized]) -> list[Step]:
         return [g.step(dx, m.targets) for g, dx, m in zip(groups, direction(models), models, strict=True)]
 
-    predictor = steps([group.linearized(0.0) for group in groups])
+    predictor = steps(models)
     reach = min(1.0, *(g.reach(s) for g, s in zip(groups, predictor, strict=True)))
     after = sum(g.complementarity_after(reach, s) for g, s in zip(groups, predictor, strict=True)) / count
     # Mehrotra's rule: the better the predictor, the smaller the target

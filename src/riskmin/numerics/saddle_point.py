@@ -101,13 +101,13 @@ class SaddlePoint:
         return full
 
     # ------------------------------------------------------------ the linear system
-    def _factorize(self) -> Callable[[list[Linearized]], list[NDArray]]:
+    def _factorize(self, at: list[Linearized]) -> Callable[[list[Linearized]], list[NDArray]]:
         """The function that solves the optimality conditions with linear slopes.
 
         With slopes s and curvatures K of both groups, they are s_w + K_w dw + X'(a + da) = 0,
         s_a + K_a da = X (w + dw) + b + db, and 1'(a + da) = total.
         """
-        K_w, K_a = (g.linearized(0.0).curvature for g in (self.weights, self.multipliers))
+        K_w, K_a = (model.curvature for model in at)
         solve = self._by_rows(K_w, K_a) if self.by_rows else self._by_columns(K_w, K_a)
         a, z = self.multipliers.x, self.forward(self.weights.x) + self.b
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-
-from riskmin.core import NDArray
 
 
 def feature_weights(reg: Any, k: int) -> Any:
@@ -21,13 +18,3 @@ def outputs_share_weights(reg: Any, k: int) -> bool:
     """Whether each feature has the same weight in all k outputs."""
     weights = reg.penalized_part.weights
     return bool(np.ndim(weights) == 0 or np.array_equal(weights, np.repeat(weights[::k], k)))
-
-
-def scale_features(X: Any, roots: Any) -> Any:
-    """The rows of X with features divided by the square roots of the weights, so that L2 needs no weights."""
-    # with v_j = sqrt(m_j) w_j: x'w = sum_j (x_j / sqrt(m_j)) v_j, and sum_j m_j w_j^2 = |v|^2
-    if X.sparse:
-        factors: NDArray = 1 / (roots + np.zeros(X.shape[1]))
-        csr = X.as_scipy()
-        return sp.csr_array((csr.data * factors[csr.indices], csr.indices, csr.indptr), shape=X.shape)
-    return X.X / roots

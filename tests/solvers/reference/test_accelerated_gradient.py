@@ -39,7 +39,7 @@ def test_the_rate_of_the_theorem(seed, gamma_u, gamma_d, strong):
         assert max(quadratic_rate, 2 / (gamma_u * L) * growth ** (2 * (k - 1))) * (1 - 1e-9) <= A
         assert it.value - star.value <= distance_sq / (2 * A) + star.gap + 1e-12 * (1 + star.value)
         if strong:  # the mixture of all cuts proves it, with the distance of its own minimizer from w0
-            minimizer_distance_sq = float(((w0 + it.state()["mean"] / lam) ** 2).sum())
+            minimizer_distance_sq = float(((w0 + it.state()["mean_a"] / lam) ** 2).sum())
             assert it.value - J.lower(it.cut) <= minimizer_distance_sq / (2 * A) + 1e-11 * (1 + it.value)
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from riskmin.core import Array, Cut, Iterate, NDArray, Shard, Solver
+from riskmin.core.deadline import check_each
 from riskmin.numerics.barrier import BarrierVariables, interior_point_of
 from riskmin.numerics.precision import sum_rounding
 from riskmin.numerics.saddle_point import SaddlePoint
@@ -226,7 +227,7 @@ class InteriorPoint(Solver):
             h = loss.hessian(point.z + point.b, shard.y, shard.c).diagonal
             if not h.any():
                 return  # all scores are far out: the risk is linear there
-            model = self._minimized_model(obj, design, point, at, np.maximum(h, self.MIN_CURVATURE * h.max()))
+            model = self._row_model(obj, design, point, at, np.maximum(h, self.MIN_CURVATURE * h.max()))
             v = self._model_minimizer(obj, model)
             # the slopes at the model's minimizer prove more than those at the next point
             predicted = points.feasible_slopes(model.scattered(model.multipliers.x))
@@ -244,23 +245,28 @@ class InteriorPoint(Solver):
                 return  # no descent is left in this precision
             variables = penalty_variables(obj, w, max(value, 1e-100) / (2 * len(w)))
             model = WeightModel(w, np.asarray(g), weight_hessian(obj.risk, w), variables)
-            v, sparse = (np.asarray(obj.reg.prox(x, 0.0)) for x in model.minimizer())
+            sparse = self._model_minimizer(obj, model)
             # many weights near zero together change the slopes by more than lam
+            v = np.asarray(obj.reg.prox(model.weights.x, 0.0))
             cut = max(cut, _tangent_with_multipliers(v, obj), key=obj.lower)
             before, w = value, best.towards(sparse)[0]
             passes += 4.0 + len(w) / 32
 
-    def _model_minimizer(self, obj: Objective, model: SaddlePoint) -> NDArray:
-        """The weights of a solved model; those whose penalty and quadratic term are small are zero."""
+    def _model_minimizer(self, obj: Objective, model: SaddlePoint | WeightModel) -> NDArray:
+        """The weights that minimize a model; those whose penalty and quadratic term are small are zero."""
+        first = model.mu
+        for _ in check_each(range(self.MODEL_MAX_STEPS)):
+            if not model.step() or model.mu <= self.MODEL_TOLERANCE * first:
+                break
         x, epsilon = model.weights.x, model.weights.epsilon
         effect = np.maximum(epsilon * np.abs(x), model.weight_curvature * x * x)
         small = (epsilon > 0) & (effect < self.ZERO_WEIGHT_MU * model.mu)
         return np.asarray(obj.reg.prox(np.where(small, 0.0, x), 0.0))
 
-    def _minimized_model(
+    def _row_model(
         self, obj: Objective, design: DesignOperator, point: ScoredPoint, at: PointEvaluation, h: NDArray
     ) -> SaddlePoint:
-        """The problem of a quadratic model of the risk, solved.
+        """The problem of a quadratic model of the risk.
 
         The model of row i has the slope a_i + h_i (z - z_i): its conjugate is quadratic.
         """
@@ -268,12 +274,7 @@ class InteriorPoint(Solver):
         h, slopes, mu = h[rows], at.slope[rows], max(at.value, 1e-100) / (2 * len(point.w))
         multipliers = BarrierVariables(slopes, mu, shift=(point.z + point.b)[rows] - slopes / h, square=1 / h)
         variables = penalty_variables(obj, point.w, mu), multipliers
-        model = SaddlePoint(design, rows, variables, intercept=obj.risk.intercept.profiled, b=point.b)
-        first = model.mu
-        for _ in range(self.MODEL_MAX_STEPS):
-            if not model.step() or model.mu <= self.MODEL_TOLERANCE * first:
-                break
-        return model
+        return SaddlePoint(design, rows, variables, intercept=obj.risk.intercept.profiled, b=point.b)
 
 
 def _tangent_with_multipliers(w: NDArray, obj: Objective) -> Cut:

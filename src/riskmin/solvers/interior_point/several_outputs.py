@@ -28,45 +28,31 @@ MIN_CURVATURE = 1e-11
 class WeightModel:
     """lam Omega plus a quadratic model of the risk at w; `variables` are the weights with their barriers."""
 
-    MAX_STEPS = 50
-    """The largest number of steps of the interior-point method."""
-    TOLERANCE = 1e-9
-    """The mu at which a model is solved, relative to the first one."""
-    ZERO_WEIGHT_MU = 10.0
-    """Weights whose penalty and quadratic term are below this multiple of mu are set to zero."""
     REFINEMENTS = 2
     """How often the linear system is solved, each time for the residual of the last."""
 
     def __init__(self, w: NDArray, g: NDArray, H: NDArray, variables: BarrierVariables) -> None:
-        self.w, self.g, self.H, self.variables = w, g, H, variables
+        self.w, self.g, self.H, self.weights = w, g, H, variables
+        self.weight_curvature = np.diagonal(H)
 
     @property
     def mu(self) -> float:
         """The mean product of slacks and multipliers."""
-        return self.variables.complementarity / max(self.variables.count, 1)
+        return self.weights.complementarity / max(self.weights.count, 1)
 
-    def minimizer(self) -> tuple[NDArray, NDArray]:
-        """The weights of the minimum, and the same with those that are small set to zero."""
-        first, variables = self.mu, self.variables
-        for _ in check_each(range(self.MAX_STEPS)):
-            if (
-                not predictor_corrector_step([variables], self._factorize)
-                or self.mu <= self.TOLERANCE * first
-            ):
-                break
-        x, epsilon = variables.x, variables.epsilon
-        effect = np.maximum(epsilon * np.abs(x), np.diagonal(self.H) * x * x)
-        return x, np.where((epsilon > 0) & (effect < self.ZERO_WEIGHT_MU * self.mu), 0.0, x)
+    def step(self) -> float:
+        """Take one step of the predictor-corrector method; return its length."""
+        return predictor_corrector_step([self.weights], self._factorize)
 
-    def _factorize(self) -> Callable[[list[Linearized]], list[NDArray]]:
+    def _factorize(self, at: list[Linearized]) -> Callable[[list[Linearized]], list[NDArray]]:
         """The function that solves slope + K dv + g + H (v + dv - w) = 0 for dv."""
-        K = self.variables.linearized(0.0).curvature
+        K = at[0].curvature
         inverse = shifted_cholesky(self.H, K)
 
         def direction(models: list[Linearized]) -> list[NDArray]:
             dv = np.zeros(len(K))
             for _ in range(self.REFINEMENTS):
-                residual = models[0].slope + K * dv + self.g + self.H @ (self.variables.x + dv - self.w)
+                residual = models[0].slope + K * dv + self.g + self.H @ (self.weights.x + dv - self.w)
                 dv = dv - inverse(residual)
             return [dv]
 

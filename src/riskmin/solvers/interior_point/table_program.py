@@ -53,6 +53,7 @@ class TableProgram:
         # multipliers of a class are fixed if all of its rows are mislabeled, or none
         self.partial = (self.counts > 0) & (self.counts < self.sizes)
         self.free = self.partial[:, self.rows]
+        self.index = np.flatnonzero(self.free)
         self.fixed = (self.counts >= self.sizes)[:, self.rows].astype(float)
         self.w, self.b, self.target = np.zeros(X.shape[1]), 0.0, (np.zeros(X.shape[1]), 0.0)
         share, mu = (self.counts / self.sizes)[:, self.rows][self.free] / K, 1 / (K * n)
@@ -68,12 +69,12 @@ class TableProgram:
     def spread(self, values: NDArray) -> NDArray:
         """Return one number per table and row, 0 for the multipliers that are fixed."""
         full = np.zeros(self.free.shape)
-        full[self.free] = values
+        full.reshape(-1)[self.index] = values
         return full
 
     def step(self) -> float:
         """Take one step of the predictor-corrector method; return its length, 0 if there is no direction."""
-        t = predictor_corrector_step(self.groups, lambda: _TableSystem(self).direction)
+        t = predictor_corrector_step(self.groups, lambda models: _TableSystem(self, models).direction)
         w, b = self.target
         self.w, self.b = self.w + t * (w - self.w), self.b + t * (b - self.b)
         return t
@@ -139,10 +140,10 @@ class _TableSystem:
     REFINEMENTS = 2
     """How often the system is solved, each time for the residuals of the last."""
 
-    def __init__(self, program: TableProgram) -> None:
+    def __init__(self, program: TableProgram, models: list[Linearized]) -> None:
         self.program = t = program
         n, K = len(t.d), len(t.p)
-        lower, upper, self.curvature = (g.linearized(0.0).curvature for g in t.groups)
+        lower, upper, self.curvature = (model.curvature for model in models)
         self.kappa, self.q = t.spread(lower), t.spread(upper)
         self.h = t.spread(1 / (lower + upper))
         self.S = self.h.sum(axis=0)
@@ -196,7 +197,7 @@ class _TableSystem:
             more = self._linear(*self._residuals(x, rho, raised))
             x = _Unknowns(*(a + b for a, b in zip(x, more, strict=True)))  # type: ignore[operator]
         t.target = x.w, x.b
-        return [x.gamma[t.free], (x.p[:, None] - x.gamma)[t.free], x.p]
+        return [x.gamma.take(t.index), (x.p[:, None] - x.gamma).take(t.index), x.p]
 
     def _residuals(self, x: _Unknowns, rho: NDArray, raised: NDArray) -> tuple[Any, ...]:
         """Return what remains of the equations of w, gamma, p, the counts, the sum of p, and b."""

@@ -21,7 +21,7 @@ from riskmin.numerics.projections import project
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.base import local_rows_of, local_rows_reason, mix_two
-from riskmin.solvers.state_checks import check_state
+from riskmin.solvers.state_checks import CUT, SavedAttributes
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ class DualAccelerated(Solver):
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        return AcceleratedAscent.create(self, obj).resume(state)
+        run = AcceleratedAscent.create(self, obj)
+        run.restore(state, n=len(run.shard.y), d=obj.risk.dim)
+        return run.iterates()
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the dual variables of a run on the same risk."""
@@ -116,8 +118,12 @@ class ScoredDual(NamedTuple):
         return ScoredDual(*(x + part * (y - x) for x, y in zip(self, other, strict=True)))
 
 
+SCORED: Any = ScoredDual("n", "d", "n")  # type: ignore[arg-type]
+"""The declaration of a `ScoredDual` in a state."""
+
+
 @dataclass
-class AcceleratedAscent:
+class AcceleratedAscent(SavedAttributes):
     """State of a run: the points x, v and the mean, the sum of weights A, and the Lipschitz estimate L."""
 
     MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
@@ -126,6 +132,10 @@ class AcceleratedAscent:
     """Factor by which L grows while it is too small."""
     DUAL_LIPSCHITZ_DECREASE = 1.05
     """Factor by which L shrinks after a step: within the bounds, the dual is often less curved than L."""
+
+    SAVED = {"w": "d", "center": "n", "x": SCORED, "v": SCORED, "mean": SCORED, "model": CUT} | (
+        dict.fromkeys(("A", "L", "best", "restart_gap"), float) | {"k": int}
+    )
 
     solver: DualAccelerated
     obj: Objective
@@ -151,7 +161,10 @@ class AcceleratedAscent:
     """Lowest J so far."""
     restart_gap: float = math.inf
     """Gap at the last restart."""
-    model: Cut | None = None
+    model: Any = None
+    """The cut of the best bound."""
+    w: NDArray | None = None
+    """The last point."""
 
     @classmethod
     def create(cls, solver: DualAccelerated, obj: Objective) -> AcceleratedAscent:
@@ -180,21 +193,7 @@ class AcceleratedAscent:
         self.L = self._initial_lipschitz()
         self.best, self.restart_gap = value, value - self.obj.lower(self.model)
         yield self._iterate(w0, value)
-        yield from self._loop()
-
-    def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Continue from a saved state."""
-        # x, v and m (the mean), each with the fields u, a and z of a `ScoredDual`.
-        row_shapes = {"center": "n"} | {f"{s}_{f}": "n" for s in "xvm" for f in "uz"}
-        shapes = row_shapes | {f"{s}_a": "d" for s in "xvm"} | {"w": "d", "cut": "d", "numbers": "6"}
-        check_state(state, shapes, n=len(self.shard.y), d=self.obj.risk.dim)
-        self.center = state["center"]
-        self.x, self.v, self.mean = (
-            ScoredDual(*(state[f"{s}_{f}"] for f in ScoredDual._fields)) for s in "xvm"
-        )
-        self.A, self.L, k, b, self.best, self.restart_gap = (float(number) for number in state["numbers"])
-        self.k, self.model = int(k), Cut(state["cut"], b)
-        return self._loop()
+        yield from self.iterates()
 
     def _initial_lipschitz(self) -> float:
         """Return a lower bound of L: the curvature of the dual along a random direction."""
@@ -209,7 +208,8 @@ class AcceleratedAscent:
         return 2 * self.obj.reg.conjugate(a) / self.obj.lam
 
     # ------------------------------------------------------------ steps
-    def _loop(self) -> Iterator[Iterate]:
+    def iterates(self) -> Iterator[Iterate]:
+        """Yield an iterate per step."""
         while self.A * self.L < self.MAX_WEIGHT_TIMES_LIPSCHITZ:
             self._restart()
             a, mean, new = self._step()
@@ -233,7 +233,6 @@ class AcceleratedAscent:
 
     def _restart(self) -> None:
         """Restart from the averaged u once the gap has fallen by the factor `restart`."""
-        assert self.model is not None
         gap = self.best - self.obj.lower(self.model)
         if gap * self.solver.restart <= self.restart_gap:
             self.center, self.v, self.mean = self.x.u, self.x, self.x
@@ -316,9 +315,6 @@ class AcceleratedAscent:
         return self.obj.risk.cursor(w).value_slope(0.0)[0] + self.obj.lam * self.obj.reg.value(w)
 
     def _iterate(self, w: NDArray, value: float) -> Iterate:
-        assert self.model is not None
-        saved = {"w": w, "center": self.center, "cut": self.model.a}
-        for name, point in zip("xvm", (self.x, self.v, self.mean), strict=True):
-            saved |= {f"{name}_{part}": getattr(point, part) for part in ScoredDual._fields}
-        saved["numbers"] = np.array([self.A, self.L, self.k, self.model.b, self.best, self.restart_gap])
+        self.w = w
+        saved = self.state()
         return Iterate(w, value, self.model, {"A": self.A, "L": self.L}, saved.copy)

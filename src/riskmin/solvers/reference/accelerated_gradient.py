@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from riskmin.core import Array, Cut, Evaluation, Iterate, Solver
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import intercepts_reason, mix_two, mixture
 from riskmin.solvers.proximal_gradient import MAX_LIPSCHITZ_INCREASES, lipschitz_lower_bound, smooth_reason
-from riskmin.solvers.state_checks import check_state
+from riskmin.solvers.state_checks import CUT, SavedAttributes
 
 
 @dataclass(frozen=True)
@@ -83,104 +82,100 @@ class AcceleratedGradient(Solver):
         """Yield the points w_k; J may increase between two of them."""
         self.check_supports(obj)
         # The projection onto the domain of Omega.
-        w0 = obj.reg.prox(w0, 0.0)
-        return self._run(obj, Estimate(w0, w0), 0.0, None)
+        return AcceleratedRun.from_point(self, obj, obj.reg.prox(w0, 0.0)).iterates()
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        vectors = dict.fromkeys(("w", "start", "best", "mean", "a"), "d")
-        check_state(state, vectors | {"numbers": "6"}, d=obj.risk.dim)
-        # numbers: A, the offset of the mixture, L, the offset of the model, the best J, steps since then.
-        A, mean_b, L, b, best_value, steps_since_best = (float(v) for v in state["numbers"])
-        estimate = Estimate(state["w"], state["start"], A, Cut(state["mean"], mean_b))
-        estimate = replace(
-            estimate, best=state["best"], best_value=best_value, steps_since_best=int(steps_since_best)
-        )
-        steps = self._run(obj, estimate, L, Cut(state["a"], b))
+        run = AcceleratedRun.from_point(self, obj, state.get("w"))
+        run.restore(state, d=obj.risk.dim)
+        steps = run.iterates()
         # The first iterate repeats the saved one.
         next(steps)
         return steps
 
     def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start at the point of a run on the same risk, with its Lipschitz estimate and its cut."""
-        _, _, L, b, *_ = (float(v) for v in state["numbers"])
-        return self._run(obj, Estimate(state["w"], state["w"]), L, Cut(state["a"], b))
-
-    def _run(self, obj: Objective, estimate: Estimate, L: float, model: Cut | None) -> Iterator[Iterate]:
-        strong_convexity = obj.lam * obj.reg.strong_convexity(estimate.w)
-        at_w = obj(estimate.w)
-        estimate = (
-            estimate if estimate.best is not None else replace(estimate, best=estimate.w, best_value=at_w[0])
-        )
-        model, _ = mix_two(model, at_w[2], obj)
-        L = L or lipschitz_lower_bound(obj, estimate.w, at_w)
-        while True:
-            info = {"L": L, "A": estimate.A}
-            yield Iterate(estimate.w, at_w[0], model, info, _snapshot(estimate, L, model))
-            if estimate.steps_since_best >= self.RESTART_AFTER_STEPS:
-                estimate = Estimate(
-                    estimate.best, estimate.best, best=estimate.best, best_value=estimate.best_value
-                )
-            # Each iteration evaluates J twice per trial of L: at y, where the gradient step starts, and at
-            # its end.
-            v = estimate.minimizer(obj)
-            for _ in range(MAX_LIPSCHITZ_INCREASES):
-                a = estimate.weight(L, strong_convexity)
-                # y_k = (A_k w_k + a v_k) / (A_k + a)
-                y = estimate.w + a / (estimate.A + a) * (v - estimate.w)
-                at_y = obj(y)
-                new = obj.reg.prox(y - at_y[1] / L, obj.lam / L)
-                at_new = obj(new)
-                model, _ = mix_two(model, at_y[2], obj)
-                if _fits(obj, (y, at_y), (new, at_new), L):
-                    break
-                L *= self.gamma_u
-            else:
-                # No L in range satisfies the condition: rounding hides the curvature of the risk.
-                return
-            if not estimate.A + a < self.MAX_WEIGHT_TIMES_LIPSCHITZ / L:
-                return
-            # The mixture of all cuts has the proved rate; the model may bound better.
-            estimate, at_w, L = estimate.with_point(new, a, at_new), at_new, L / self.gamma_d
-            model, _ = mix_two(mix_two(model, at_new[2], obj)[0], estimate.mean or at_new[2], obj)
+        run = AcceleratedRun.from_point(self, obj, state["w"])
+        run.L, run.model = float(state["L"][0]), Cut(state["model_a"], float(state["model_b"][0]))
+        return run.iterates()
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The estimate sequence after k steps: the weighted mixture of all cuts, and the run's starting point."""
+@dataclass
+class AcceleratedRun(SavedAttributes):
+    """State of a run: the estimate sequence from a start, the best point, and the Lipschitz estimate."""
 
+    SAVED = (
+        dict.fromkeys(("w", "start", "best"), "d")
+        | {"mean": CUT, "model": CUT}
+        | (dict.fromkeys(("A", "L", "best_value"), float) | {"steps_since_best": int})
+    )
+
+    solver: AcceleratedGradient
+    obj: Objective
     w: Array
     start: Array
-    A: float = 0.0
-    """Sum of the weights a_i."""
-    mean: Cut | None = None
-    best: Array = None
+    mean: Cut
+    """The weighted mixture of all cuts."""
+    best: Array
     """Point of the lowest J so far."""
     best_value: float = math.inf
     steps_since_best: int = 0
     """Steps since `best` was found."""
+    A: float = 0.0
+    """Sum of the weights a_i."""
+    L: float = 0.0
+    model: Any = None
+    """The cut of the best bound."""
 
-    def minimizer(self, obj: Objective) -> Array:
-        """Return v_k, the minimizer of A_k (lam Omega + mixture) + |v - w_0|^2 / 2."""
-        if self.mean is None:
-            return self.start
-        return obj.reg.prox(self.start - self.A * self.mean.a, self.A * obj.lam)
+    @classmethod
+    def from_point(cls, solver: AcceleratedGradient, obj: Objective, w: Array) -> AcceleratedRun:
+        """Return a run that starts at w."""
+        return cls(solver, obj, w, w, Cut(0.0 * w, 0.0), w)
 
-    def weight(self, L: float, strong_convexity: float) -> float:
+    def iterates(self) -> Iterator[Iterate]:
+        """Yield an iterate per step, with two evaluations of J per trial of L: at y and its prox."""
+        obj, solver = self.obj, self.solver
+        at_w, mu = obj(self.w), obj.lam * obj.reg.strong_convexity(self.w)
+        if not self.best_value < math.inf:
+            self.best_value = at_w[0]
+        self.model, _ = mix_two(self.model, at_w[2], obj)
+        self.L = self.L or lipschitz_lower_bound(obj, self.w, at_w)
+        while True:
+            state = self.state()
+            yield Iterate(self.w, at_w[0], self.model, {"L": self.L, "A": self.A}, state.copy)
+            if self.steps_since_best >= solver.RESTART_AFTER_STEPS:
+                self.w = self.start = self.best
+                self.A, self.steps_since_best = 0.0, 0
+            v = obj.reg.prox(self.start - self.A * self.mean.a, self.A * obj.lam)
+            for _ in range(MAX_LIPSCHITZ_INCREASES):
+                a = self._weight(mu)
+                # y_k = (A_k w_k + a v_k) / (A_k + a)
+                y = self.w + a / (self.A + a) * (v - self.w)
+                at_y = obj(y)
+                new = obj.reg.prox(y - at_y[1] / self.L, obj.lam / self.L)
+                at_new = obj(new)
+                self.model, _ = mix_two(self.model, at_y[2], obj)
+                if _fits(obj, (y, at_y), (new, at_new), self.L):
+                    break
+                self.L *= solver.gamma_u
+            else:
+                # No L in range satisfies the condition: rounding hides the curvature of the risk.
+                return
+            if not self.A + a < solver.MAX_WEIGHT_TIMES_LIPSCHITZ / self.L:
+                return
+            # The mixture of all cuts has the proved rate; the model may bound better.
+            self.mean = mixture(self.mean, at_new[2], a / (self.A + a))
+            self.model, _ = mix_two(mix_two(self.model, at_new[2], obj)[0], self.mean, obj)
+            self.w, at_w, self.A, self.L = new, at_new, self.A + a, self.L / solver.gamma_d
+            self.steps_since_best += 1
+            if at_w[0] < self.best_value:
+                self.best, self.best_value, self.steps_since_best = new, at_w[0], 0
+
+    def _weight(self, mu: float) -> float:
         """Return the a that solves a^2 / (A + a) = 2 (1 + mu A) / L."""
         # The positive root of a^2 - 2 t a - 2 t A = 0.
-        t = (1 + strong_convexity * self.A) / L
+        t = (1 + mu * self.A) / self.L
         return t + math.sqrt(t * t + 2 * t * self.A)
-
-    def with_point(self, w: Array, a: float, at_w: Evaluation) -> Estimate:
-        """Return the sequence extended by the point w of weight a."""
-        J, _, cut = at_w
-        old, share = self.mean or cut, a / (self.A + a)
-        mean = mixture(old, cut, share)
-        best, best_value, steps_since_best = (
-            (w, J, 0) if self.best_value > J else (self.best, self.best_value, self.steps_since_best + 1)
-        )
-        return Estimate(w, self.start, self.A + a, mean, best, best_value, steps_since_best)
 
 
 def _fits(
@@ -198,19 +193,3 @@ def _fits(
     risk = J - obj.lam * obj.reg.value(new)
     slack = 4 * obj.risk.relative_error * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
     return float(dg @ dg) <= L * (float(dg @ (y - new)) + slack)
-
-
-def _snapshot(estimate: Estimate, L: float, model: Cut) -> Callable[[], dict[str, Array]]:
-    def state() -> dict[str, Array]:
-        mean = estimate.mean or Cut(0.0 * estimate.w, 0.0)
-        numbers = np.array([estimate.A, mean.b, L, model.b, estimate.best_value, estimate.steps_since_best])
-        vectors = {
-            "w": estimate.w,
-            "start": estimate.start,
-            "best": estimate.best,
-            "mean": mean.a,
-            "a": model.a,
-        }
-        return {**vectors, "numbers": numbers}
-
-    return state

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.problem.objective import Objective
 from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.solvers.base import intercepts_reason, mixture
-from riskmin.solvers.state_checks import check_state
+from riskmin.solvers.state_checks import CUT, SavedAttributes
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,9 @@ class ExcessiveGap(Solver):
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         self.check_supports(obj)
-        check_state(state, dict.fromkeys(("w", "x", "v"), "d") | {"numbers": "5"}, d=obj.risk.dim)
-        A, L, smoothed_value, x_b, v_b = (float(number) for number in state["numbers"])
-        points = state["w"], Cut(state["x"], x_b), Cut(state["v"], v_b)
-        risk = SmoothedRisk.from_risk(obj.risk, 1.0)
-        return ExcessiveGapRun(obj, risk, *points, A, L, smoothed_value).iterates()
+        run = ExcessiveGapRun(obj, SmoothedRisk.from_risk(obj.risk, 1.0))
+        run.restore(state, d=obj.risk.dim)
+        return run.iterates()
 
 
 class Projection(NamedTuple):
@@ -97,7 +93,7 @@ class Projection(NamedTuple):
 
 
 @dataclass
-class ExcessiveGapRun:
+class ExcessiveGapRun(SavedAttributes):
     """State of a run: the averaged weights w and cut x, the cut v of the last projection, A and L."""
 
     FIRST_MU_RATIO = 1e10
@@ -113,14 +109,16 @@ class ExcessiveGapRun:
     MAX_A_TIMES_L = 1e40
     """Stop once A L exceeds this: the bound on the gap is then below rounding."""
 
+    SAVED = {"w": "d", "x": CUT, "v": CUT} | dict.fromkeys(("A", "L", "smoothed_value"), float)
+
     obj: Objective
     risk: SmoothedRisk
-    w: Array
-    x: Cut
-    v: Cut
-    A: float
-    L: float
-    smoothed_value: float
+    w: Array = None
+    x: Any = None
+    v: Any = None
+    A: float = 0.0
+    L: float = 1.0
+    smoothed_value: float = 0.0
     """R_mu(w) for mu = 1 / A; 0 at the start, where A is 0."""
 
     @classmethod
@@ -129,7 +127,7 @@ class ExcessiveGapRun:
         value, slope, _ = obj.evaluate_risk(w0)
         risk = SmoothedRisk.from_risk(obj.risk, cls.FIRST_MU_RATIO * value or 1.0)
         center = risk.evaluate(w0).cut
-        self = cls(obj, risk, obj.argmin(center), center, center, 0.0, 1.0, 0.0)
+        self = cls(obj, risk, obj.argmin(center), center, center)
         self.L = 2 * self._bregman(Cut(slope, 0.0), center) or 1.0
         return self
 
@@ -142,8 +140,7 @@ class ExcessiveGapRun:
                 info = {"A": self.A, "L": self.L}
                 self.L /= self.GAP_LIPSCHITZ_DECREASE
                 value = self.risk.unsmoothed_value(self.w) + self.obj.lam * self.obj.reg.value(self.w)
-                numbers = np.array([self.A, self.L, self.smoothed_value, self.x.b, self.v.b])
-                saved = {"w": self.w, "x": self.x.a, "v": self.v.a, "numbers": numbers}
+                saved = self.state()
                 yield Iterate(self.w, value, self.x, info, saved.copy)
         finally:
             self.risk.shared.clear()  # the last cursor refers to its risk: a cycle, which would keep threads
