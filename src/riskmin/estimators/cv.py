@@ -188,8 +188,9 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
     n_alphas : int
         Size of the default grid, if `alphas` is None.
     alpha_range : (low, high) or None
-        Instead of a grid, find the best alpha of all between these two, for "logistic", "squared" and
-        "poisson" with "l2". The scores of the folds are bounded between the values that are computed.
+        Instead of a grid, find the best alpha of all between these two, with "l2". The scores of the folds
+        are bounded between the values that are computed: tightly for "logistic", "squared" and "poisson",
+        well for "hinge" and other piecewise linear losses, and coarsely for "huber" or "squared_hinge".
     eps : float
         With `alpha_range`, by how much another alpha may be better at most; 0 for scores that count errors.
     cv : int, splitter, iterable, "loo" or None

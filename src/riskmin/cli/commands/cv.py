@@ -84,6 +84,7 @@ ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg
 @click.option(
     "--lam-range",
     "--alpha-range",
+    "--alpha-range",
     "lam_range",
     type=(float, float),
     metavar="LOW HIGH",
@@ -174,7 +175,7 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
         scoring = MetricsScorer(measures)
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
     if given["lam_range"] is not None and task not in ("classification", "regression"):
-        raise ValueError("--lam-range is for the losses logistic, squared and poisson: give --lams")
+        raise ValueError("--lam-range is for sums of losses of one score per row: give --lams")
     # these tasks have no CV estimator: the same search, with folds that keep queries together
     if task in ("ordinal", "ranking"):
         scored = GradeErrorScorer.name if measure is None else measure.name
