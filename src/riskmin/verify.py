@@ -158,17 +158,18 @@ class Proof:
     """
 
     def __init__(self, proof: Any) -> None:
-        data, loss, p = proof["data"], proof["loss"], exact(proof["data"]["columns"], 0)
+        data, loss, p = proof["data"], proof["loss"], len(proof["coef"][0])
         self.kind, n_classes = LOSSES[loss["name"]][0], len(set(data["classes"] or ()))
         self.labels, self.k = range(n_classes), n_classes if self.kind == "classes" else 1
         suitable = {"margin": n_classes == 2, "classes": self.k > 1}.get(self.kind, n_classes == 0)
         self.loss = Loss(loss["name"], {name: number(v) for name, v in loss.items() if name != "name"})
-        self.x_bits, w_bits, self.s_bits, self.u_bits = (exact(v, 0) for v in proof["bits"])
+        self.x_bits, w_bits, self.s_bits, self.u_bits = bits = [exact(v, 0) for v in proof["bits"]]
         W, b = [listed(w, p) for w in proof["coef"]], proof["intercept"]
         self.b = listed(0 if b is None else b, self.k)
         penalties = [[number(proof["alpha"]) * v for v in listed(proof[name], p)] for name in ("l1", "l2")]
-        if not suitable or min(map(min, penalties)) < 0 or len(W) != self.k or proof["format"] != FORMAT:
-            raise ValueError("the format, the classes, the penalty or the weights are not those of the loss")
+        sizes = len(W) == self.k and p == data["columns"] and all(0 <= v <= 1074 for v in bits)
+        if not suitable or not sizes or min(map(min, penalties)) < 0 or proof["format"] != FORMAT:
+            raise ValueError("the format, the sizes, the classes or the penalty are not those of the loss")
         self.w, self.W = [v for w in W for v in w], [[exact(v, w_bits) for v in w] for w in W]
         self.z_unit = 1 << self.x_bits + w_bits
         self.penalties = list(zip(*penalties, strict=True)) * self.k
@@ -242,21 +243,19 @@ def check(record: Any, rows: Iterable[Any]) -> tuple[Fraction, Fraction]:
 # ---------------------------------------------------------------- files
 def read_rows(path: str, data: Any) -> Iterator[tuple[float, float, list[int], list[float]]]:
     """Yield the label or the index of the class, the weight, and columns and values of nonzero entries."""
-    codes = {v if isinstance(v, str) else float(v): i for i, v in enumerate(data["classes"] or ())}
-    weights, first = data["weight"], 0
+    table, weights, first = path.lower().endswith((".csv", ".tsv")), data["weight"], 0
+    names = [v if table or not isinstance(v, str) else i for i, v in enumerate(data["classes"] or ())]
+    codes: Any = {v if isinstance(v, str) else float(v): i for i, v in enumerate(names)}
     with open(path, encoding="utf-8-sig", newline="") as stream:  # noqa: PTH123
-        if path.lower().endswith((".csv", ".tsv")):  # with a header, and a column of ones for equal weights
+        if table:  # with a header, and a column of ones for equal weights
             header = stream.readline()
             delimiter = max(",;\t", key=header.count)
-            names = {
-                name.strip(): i for i, name in enumerate(next(csv.reader([header], delimiter=delimiter)))
-            }
-            columns, y = [names[name] for name in data["features"]], names[data["label"]]
-            s = names[weights] if isinstance(weights, str) else -1
+            head = {v.strip(): i for i, v in enumerate(next(csv.reader([header], delimiter=delimiter)))}
+            columns, y = [head[name] for name in data["features"]], head[data["label"]]
+            s = head[weights] if isinstance(weights, str) else -1
             cells = ([*row, "1"] for row in csv.reader(stream, delimiter=delimiter) if row)
             rows: Any = ((row[y].strip(), row[s], enumerate(row[c] for c in columns)) for row in cells)
         else:  # svmlight text, in which names of classes are their indices
-            codes |= {i: i for i, v in enumerate(data["classes"] or ()) if isinstance(v, str)}
             first = 0 if any(" 0:" in line for line in stream) else 1
             stream.seek(0)
             words = (line.partition("#")[0].split() for line in stream)
@@ -286,11 +285,12 @@ def main(arguments: Sequence[str]) -> int:
         with gzip.open(arguments[0], "rt", encoding="utf-8") as stream:
             proof = json.load(stream, object_pairs_hook=unique)
         value, lower = check(proof, read_rows(arguments[1], proof["data"]))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         print(f"riskmin verify: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # whatever is wrong with a proof, it proves nothing
-        print(f"NOT PROVED: {error} ({type(error).__name__})")
+        reason = str(error) if type(error) is ValueError else f"it is malformed ({error!r})"
+        print(f"NOT PROVED: {reason}")
         return 1
     print(f"PROVED: J = {float(value):.15g} is at most {float(value - lower):.3g} above the minimum")
     return 0

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import KFold, ShuffleSplit
 
 from helpers import refusals
-from riskmin import LinearClassifier, LinearClassifierCV, LinearRegressor, LinearRegressorCV
+from riskmin import L2, LinearClassifier, LinearClassifierCV, LinearRegressor, LinearRegressorCV, get_loss
+from riskmin.estimators._common import range_search
 
 RNG = np.random.default_rng(3)
 N, P = 80, 4
@@ -24,12 +26,25 @@ CASES = [
     ("squared", "neg_mean_squared_error", 1e-2, {}),
     ("squared", "neg_mean_absolute_error", 1e-2, {"standardize": True}),
     ("poisson", "neg_mean_poisson_deviance", 1e-2, {"standardize": True}),
+    ("hinge", "accuracy", 0.03, {"standardize": True}),
+    ("hinge", "accuracy", 0.05, {"fit_intercept": False}),
+    ("squared_hinge", "accuracy", 0.03, {"standardize": True}),
+    ("absolute", "neg_mean_absolute_error", 5e-2, {"standardize": True}),
+    ("huber", "r2", 3e-2, {"standardize": True}),
 ]
+
+
+def is_classifier(loss):
+    return get_loss(loss).task == "classification"
+
+
+def target(loss):
+    return TARGETS[loss] if loss in TARGETS else TARGETS["logistic" if is_classifier(loss) else "squared"]
 
 
 def score_at(loss, scoring, alpha, params, cv, weight):
     """The mean score of exact fits."""
-    kind, y = (LinearClassifier if loss == "logistic" else LinearRegressor), TARGETS[loss]
+    kind, y = (LinearClassifier if is_classifier(loss) else LinearRegressor), target(loss)
     scores = []
     for train, test in cv.split(X):
         rows = None if weight is None else weight[train]
@@ -42,10 +57,10 @@ def score_at(loss, scoring, alpha, params, cv, weight):
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["equal", "weighted"])
 @pytest.mark.parametrize(("loss", "scoring", "eps", "params"), CASES)
 def test_no_alpha_of_the_range_is_better(loss, scoring, eps, params, weight):
-    kind = LinearClassifierCV if loss == "logistic" else LinearRegressorCV
+    kind = LinearClassifierCV if is_classifier(loss) else LinearRegressorCV
     cv = KFold(3, shuffle=True, random_state=0)
     search = kind(loss, alpha_range=(1e-3, 1.0), eps=eps, cv=cv, scoring=scoring, **params)
-    search.fit(X, TARGETS[loss], weight)
+    search.fit(X, target(loss), weight)
     assert search.best_score_ <= search.score_bound_ <= search.best_score_ + eps + 1e-9
     at_best = score_at(loss, scoring, search.alpha_, params, cv, weight)
     assert search.best_score_ == pytest.approx(at_best, abs=1e-6)
@@ -58,6 +73,26 @@ def test_no_alpha_of_the_range_is_better(loss, scoring, eps, params, weight):
         assert score_at(loss, scoring, alpha, params, cv, weight) <= bounds[piece] + 1e-7
 
 
+def test_errors_of_the_hinge_are_bounded_without_a_margin():
+    search = LinearClassifierCV("hinge", alpha_range=(1e-2, 1.0), standardize=True, cv=3)
+    search.fit(X, TARGETS["logistic"])
+    assert search.best_score_ == search.score_bound_
+    grid = LinearClassifierCV("hinge", alphas=np.geomspace(1e-2, 1, 30), tol=1e-9, standardize=True, cv=3)
+    assert grid.fit(X, TARGETS["logistic"]).best_score_ <= search.score_bound_
+
+
+def test_what_remains_proved_is_said_where_bounds_are_too_loose(monkeypatch):
+    monkeypatch.setattr(range_search, "MAX_VALUES", 20)  # as if bounds closed too slowly
+    search = LinearRegressorCV("huber", alpha_range=(1e-3, 1.0), eps=1e-6, standardize=True, cv=3)
+    with pytest.warns(ConvergenceWarning, match="proves that no alpha of the range scores above"):
+        search.fit(X, REAL)
+    assert len(search.alphas_) == 20
+    assert search.score_bound_ > search.best_score_ + 1e-6
+    for alpha in (2e-3, 0.03, 0.5):
+        cv, params = KFold(3), {"standardize": True}
+        assert score_at("huber", "r2", alpha, params, cv, None) <= search.score_bound_
+
+
 def test_a_hold_out_set_and_limits():
     one = ShuffleSplit(1, random_state=0)
     search = LinearClassifierCV("logistic", alpha_range=(1e-2, 1.0), cv=one).fit(X, TARGETS["logistic"])
@@ -68,7 +103,13 @@ def test_a_hold_out_set_and_limits():
 Y = TARGETS["logistic"]
 RANGE = {"alpha_range": (1e-2, 1.0)}
 REFUSED = [
-    (lambda: LinearClassifierCV("hinge", **RANGE).fit(X, Y), "logistic, squared, poisson"),
+    (lambda: LinearClassifierCV("roc_area", **RANGE).fit(X, Y), "one score per row"),
+    (lambda: LinearRegressorCV("gamma", **RANGE).fit(X, REAL**2 + 1), "one score per row"),
+    (
+        lambda: LinearClassifierCV("hinge", **RANGE, scoring="neg_log_loss").fit(X, Y),
+        "bounds of accuracy for",
+    ),
+    (lambda: LinearClassifierCV("hinge", regularizer=L2([0, 1, 1, 1]), **RANGE).fit(X, Y), "of all weights"),
     (lambda: LinearClassifierCV("logistic", **RANGE, scoring="f1").fit(X, Y), "not of 'f1'"),
     (lambda: LinearRegressorCV("squared", **RANGE).fit(X, REAL), "give eps > 0"),
     (lambda: LinearClassifierCV("logistic", **RANGE, eps=-1.0).fit(X, Y), "finite number >= 0"),

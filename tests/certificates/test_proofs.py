@@ -220,6 +220,27 @@ def honest(tmp_path_factory):
     return proof.record, folder / "rows.svm"
 
 
+def test_sizes_of_a_forged_proof_are_refused_before_they_are_computed_with(honest):
+    record, data = honest
+    lies = [record | {"bits": [10**9] * 4}, record | {"bits": [10**7, *record["bits"][1:]]}]
+    lies += [record | {"data": record["data"] | {"columns": 10**9}, "coef": [0.0]}]
+    for lie in lies:
+        with pytest.raises((ValueError, TypeError)):
+            verify.check(lie, verify.read_rows(str(data), lie["data"]))
+
+
+@pytest.mark.parametrize("names", [["1.0", "2.0"], ["1", "0"], ["yes", "0"]])
+def test_classes_that_are_texts_of_numbers_are_read_by_their_indices(names, tmp_path):
+    y = np.where(REAL > 0, *names)
+    proof = LinearClassifier("hinge", alpha=1e-2).fit(X, y).prove(X, y)
+    proof.save(tmp_path / "m.proof")
+    proof.save_rows(tmp_path / "rows.svm")
+    pair = tmp_path / "m.proof", tmp_path / "rows.svm"
+    assert outcome(*pair)[0] == 0
+    if shutil.which("node"):
+        assert page_outcomes([pair])[0]["proved"]
+
+
 @pytest.mark.parametrize("factor", [1 - 1e-6, 0.5, 0.0, -1.0])
 def test_a_smaller_gap_is_refused(honest, factor):
     record, data = honest

@@ -12,6 +12,9 @@ and the region of `certificates.region`, with the Hessian at least
 rows are known up to :math:`O(\tau^2)` on either side of each alpha that was computed. Where these bounds
 allow a better score than the best one that is known, another alpha is computed, until no alpha of the range
 can be better.
+
+For losses that are not self-concordant, the scores between two values follow from both optima
+(`certificates.interpolation`).
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from riskmin.certificates.curvature import SingularHessian
+from riskmin.certificates.interpolation import CutPoint, FoldRows, Optimum, Tube
 from riskmin.certificates.region import Ellipsoid, RowProblem, distance_to_minimum, ellipsoid
 from riskmin.core import NDArray
 
@@ -33,6 +38,8 @@ FIRST_VALUES = 9
 """How many values are computed first."""
 LEAST_WIDTH = 1e-9
 """Values of alpha closer than this, relatively, are not told apart."""
+LEAST_WIDTH_OF_CUTS = 1e-6
+"""The same, where optima are known up to the square root of a rounding error."""
 
 ROUNDING = 1e-12
 """Scores that differ by less, relatively, are equal up to rounding."""
@@ -54,10 +61,20 @@ class HeldOutRows:
     """The score without any loss."""
     loss_of: Callable[[NDArray, NDArray], tuple[NDArray, NDArray]] | None
 
-    def score(self, z: NDArray, error: NDArray) -> float:
-        """The least score of rows whose scores are within an error of z."""
+    @property
+    def is_expanded(self) -> bool:
+        """Whether optima are expanded in alpha: the loss has a Hessian that changes slowly."""
+        return math.isfinite(self.problem.concordance)
+
+    @cached_property
+    def rows(self) -> FoldRows:
+        return FoldRows(self.problem, self.X)
+
+    def score(self, tube: Tube) -> float:
+        """The least score of a tube at its first end."""
+        z = tube.ends[0]
         if self.loss_of is None:
-            return self.best - float(self.weight @ (self.y * z <= error))
+            return self.best - float(self.weight @ (self.y * z <= tube.error[0]))
         return self.best - float(self.weight @ self.loss_of(z, self.y)[0])
 
 
@@ -109,6 +126,21 @@ class _Point:
         center = self.region.center + (alpha - self.alpha) * self.direction
         return center[1:], float(center[0] - self.region.rows.mean @ center[1:])
 
+    def scores(self) -> Tube:
+        """The scores of the held-out rows."""
+        return Tube(self.z[None, :], self.region.radius * self.sizes[None, :])
+
+    def tubes(self, other: _Point, ends: NDArray) -> list[Tube]:
+        """The scores of these rows for all alpha between neighboring ends, by either point."""
+        return [self._along(ends), other._along(ends)]
+
+    def _along(self, ends: NDArray) -> Tube:
+        tau = ends - self.alpha
+        radius = self.radius(tau)
+        with np.errstate(invalid="ignore"):
+            error = np.maximum(radius[:-1], radius[1:])[:, None] * self.sizes
+        return Tube(self.z + tau[:, None] * self.velocity, error)
+
     def radius(self, tau: NDArray) -> NDArray:
         """Radii of the regions of alpha + tau around theta + tau v."""
         region, t = self.region, np.abs(tau)
@@ -128,12 +160,13 @@ class RangeSearch:
     """The best alpha of a range, and what is proved about all others."""
 
     folds: Sequence[HeldOutRows]
-    fit: Callable[[int, float], tuple[NDArray, float]]
-    """Weights and intercept near the optimum of a fold for an alpha, by a run of a solver."""
+    fit: Callable[[int, float, NDArray | None], Optimum]
+    """A point near the optimum of a fold for an alpha, by a run of a solver from weights."""
     eps: float
     max_values: int
     progress: Callable[[int, float, float], None] | None = None
-    points: dict[float, list[_Point]] = field(default_factory=dict)
+    points: dict[float, list[Any]] = field(default_factory=dict)
+    """A `_Point` or a `CutPoint` of each fold, for each alpha."""
     scores: dict[float, NDArray] = field(default_factory=dict)
     """Scores of the folds, for each alpha."""
     pieces: dict[tuple[float, float], tuple[NDArray, NDArray]] = field(default_factory=dict)
@@ -150,11 +183,12 @@ class RangeSearch:
             best = self.best[1]
             if self.progress is not None:
                 self.progress(len(self.points), best, self.bound)
+            least = LEAST_WIDTH if self.folds[0].is_expanded else LEAST_WIDTH_OF_CUTS
             # pieces of the least width stay as they are
             left = [
                 pair
                 for pair, (_, bounds) in self.pieces.items()
-                if bounds.max() > self._goal(best) and pair[1] > pair[0] * (1 + LEAST_WIDTH)
+                if bounds.max() > self._goal(best) and pair[1] > pair[0] * (1 + least)
             ]
             if not left:
                 return
@@ -178,19 +212,26 @@ class RangeSearch:
 
     def _compute(self, alpha: float) -> None:
         near = min(self.points, key=lambda a: abs(math.log(a / alpha)), default=None)
-        found = []
-        for k, fold in enumerate(self.folds):
-            try:
-                if near is None:
-                    raise SingularHessian("no other value of alpha is known")
-                point = _Point.at(fold, alpha, *self.points[near][k].start(alpha))
-            except SingularHessian:
-                point = _Point.at(fold, alpha, *self.fit(k, alpha))
-            found.append(point)
+        found = [
+            self._point(k, fold, alpha, None if near is None else self.points[near][k])
+            for k, fold in enumerate(self.folds)
+        ]
         self.points[alpha] = found
         self.scores[alpha] = np.array(
-            [fold.score(p.z, p.region.radius * p.sizes) for fold, p in zip(self.folds, found, strict=True)]
+            [fold.score(point.scores()) for fold, point in zip(self.folds, found, strict=True)]
         )
+
+    def _point(self, k: int, fold: HeldOutRows, alpha: float, near: Any) -> _Point | CutPoint:
+        """The optimum of a fold, by Newton steps from that of an alpha nearby or by a run of a solver."""
+        if not fold.is_expanded:
+            start = None if near is None else near.start(alpha)[0]
+            return CutPoint.at(fold.rows, alpha, self.fit(k, alpha, start))
+        try:
+            if near is None:
+                raise SingularHessian("no other value of alpha is known")
+            return _Point.at(fold, alpha, *near.start(alpha))
+        except SingularHessian:
+            return _Point.at(fold, alpha, *self.fit(k, alpha, None)[:2])
 
     def _split(self, pair: tuple[float, float]) -> None:
         """Compute an alpha amid the pieces with too large a bound."""
@@ -213,35 +254,28 @@ class RangeSearch:
         total = np.zeros(PIECES)
         for fold, low, high in zip(self.folds, self.points[a], self.points[b], strict=True):
             bound = _count_bound if fold.loss_of is None else _loss_bound
-            total += bound(fold, (low, high), ends)
+            total += bound(fold, low.tubes(high, ends))
         self.pieces[a, b] = ends, total / len(self.folds)
 
 
-def _count_bound(fold: HeldOutRows, points: Sequence[_Point], ends: NDArray) -> NDArray:
+def _count_bound(fold: HeldOutRows, tubes: Sequence[Tube]) -> NDArray:
     """Bounds of a score that counts errors, in each piece: rows whose sign is certainly wrong count."""
-    wrong = np.zeros((len(ends) - 1, len(fold.y)), dtype=bool)
-    for point in points:
-        tau = ends - point.alpha
-        margins = fold.y * (point.z + tau[:, None] * point.velocity)
-        radius = point.radius(tau)
-        radius = np.maximum(radius[:-1], radius[1:])[:, None]
+    wrong = np.zeros(tubes[0].error.shape, dtype=bool)
+    for tube in tubes:
+        margins = fold.y * tube.ends
         with np.errstate(invalid="ignore"):
-            wrong |= np.maximum(margins[:-1], margins[1:]) < -radius * point.sizes
+            wrong |= np.maximum(margins[:-1], margins[1:]) < -tube.error
     return fold.best - wrong @ fold.weight
 
 
-def _loss_bound(fold: HeldOutRows, points: Sequence[_Point], ends: NDArray) -> NDArray:
+def _loss_bound(fold: HeldOutRows, tubes: Sequence[Tube]) -> NDArray:
     """Bounds of a score that is a sum of convex losses, in each piece: by tangents at its middle."""
     assert fold.loss_of is not None
-    least = np.zeros(len(ends) - 1)
-    for point in points:
-        tau = ends - point.alpha
-        middle, half = 0.5 * (tau[1:] + tau[:-1]), 0.5 * (tau[1:] - tau[:-1])
-        z = point.z + middle[:, None] * point.velocity
-        losses, slopes = fold.loss_of(z, fold.y)
-        radius = point.radius(tau)
+    least = np.zeros(len(tubes[0].error))
+    for z, error in tubes:
+        losses, slopes = fold.loss_of(0.5 * (z[1:] + z[:-1]), fold.y)
+        change = np.abs((slopes * 0.5 * (z[1:] - z[:-1])) @ fold.weight)
         with np.errstate(invalid="ignore"):
-            error = np.maximum(radius[:-1], radius[1:]) * ((np.abs(slopes) * point.sizes) @ fold.weight)
-            below = losses @ fold.weight - np.abs((slopes * point.velocity) @ fold.weight) * half - error
+            below = losses @ fold.weight - change - (np.abs(slopes) * error) @ fold.weight
         least = np.maximum(least, np.nan_to_num(below, nan=0.0))
     return fold.best - least

@@ -282,8 +282,9 @@ class LinearClassifierCV(_SummarizedSearch, LinearClassifier):
         Values r from 0 to 1 to try with each alpha, in place of `regularizer`: the penalty is
         :math:`\alpha (r |w|_1 + (1 - r) |w|^2 / 2)`, as in scikit-learn's ElasticNet and in glmnet.
     alpha_range : (low, high) or None
-        Instead of a grid, find the best alpha of all between these two, for "logistic", "squared" and
-        "poisson" with "l2". The scores of the folds are bounded between the values that are computed.
+        Instead of a grid, find the best alpha of all between these two, with "l2". The scores of the folds
+        are bounded between the values that are computed: tightly for "logistic", "squared" and "poisson",
+        well for "hinge" and other piecewise linear losses, and coarsely for "huber" or "squared_hinge".
     eps : float
         With `alpha_range`, by how much another alpha may be better at most; 0 for scores that count errors.
     cv : int, splitter, iterable, "loo" or None

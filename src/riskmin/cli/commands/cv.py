@@ -83,6 +83,7 @@ ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg
 @click.option(
     "--lam-range",
     "--alpha-range",
+    "--alpha-range",
     "lam_range",
     type=(float, float),
     metavar="LOW HIGH",
@@ -179,7 +180,7 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
     grid["rule"] = given["rule"].replace("-", " ")
     if given["lam_range"] is not None and task not in ("classification", "regression"):
-        raise ValueError("--lam-range is for the losses logistic, squared and poisson: give --lams")
+        raise ValueError("--lam-range is for sums of losses of one score per row: give --lams")
     searching: Any = {
         "classification": estimators.LinearClassifierCV,
         "regression": estimators.LinearRegressorCV,

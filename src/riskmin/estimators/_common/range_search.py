@@ -11,17 +11,24 @@ import numpy as np
 
 from riskmin.certificates.alpha_range import HeldOutRows, RangeSearch
 from riskmin.certificates.curvature import SingularHessian
+from riskmin.certificates.interpolation import Optimum
 from riskmin.certificates.region import RowProblem
 from riskmin.core import NDArray
 from riskmin.core.blas_threads import scipy_module
 from riskmin.driver.loop import minimize
 from riskmin.estimators._common.cv_search import LabeledRows, fold_problem
+from riskmin.estimators._common.fit import resolve_loss
 from riskmin.losses import get_loss
+from riskmin.problem.rounding import value_rounding
 
 MAX_VALUES = 2000
 """The most values of alpha that are computed."""
 NEAR_TOL = 1e-4
 """The gap of a run of a solver, relative to J, from which Newton steps go on."""
+EXACT_TOL = 1e-12
+"""The same without Newton steps: the square root of the gap is the error of a score."""
+MAX_STEPS = 100
+"""The most iterations of such a run, since rounding may hide its gap."""
 
 
 class RangeResult(NamedTuple):
@@ -63,12 +70,12 @@ SCORES: dict[str, Callable[[NDArray, NDArray], tuple[NDArray, NDArray]] | None] 
     "neg_mean_poisson_deviance": _deviance,
 }
 """Scores of a sum over the rows, by the names of scikit-learn: the loss of a score, or None for errors."""
-_OF_LOSS = {
-    "logistic": ("accuracy", "neg_log_loss"),
-    "squared": ("r2", "neg_mean_squared_error", "neg_mean_absolute_error"),
-    "poisson": ("neg_mean_poisson_deviance",),
+_OF_LOSS = {"logistic": ("accuracy", "neg_log_loss"), "poisson": ("neg_mean_poisson_deviance",)}
+_OF_TASK = {
+    "classification": ("accuracy",),
+    "regression": ("r2", "neg_mean_squared_error", "neg_mean_absolute_error"),
 }
-"""Which of them bounds are known for; the first is the default."""
+"""Which of them bounds are known for, by the loss or by the task of others; the first is the default."""
 
 
 def search_range(
@@ -88,10 +95,12 @@ def search_range(
         problems.append(_held_out(template, data.subset(train), data.subset(test), scoring))
     folds = [fold for fold, _ in problems]
 
-    def fit(k: int, alpha: float) -> tuple[NDArray, float]:
+    def fit(k: int, alpha: float, start: NDArray | None) -> Optimum:
         obj = replace(problems[k][1], lam=alpha)
-        found = minimize(obj, tol=NEAR_TOL, max_iter=int(template.max_iter))
-        return np.asarray(found.w), float(0.0 if found.intercept is None else found.intercept)
+        tol, steps = (NEAR_TOL, int(template.max_iter)) if folds[k].is_expanded else (EXACT_TOL, MAX_STEPS)
+        found = minimize(obj, w0=start, tol=tol, max_iter=steps)
+        w, b = np.asarray(found.w), float(0.0 if found.intercept is None else found.intercept)
+        return Optimum(w, b, found.cut, value_rounding(obj, w, b))
 
     search = RangeSearch(folds, fit, float(eps), MAX_VALUES, progress)
     try:
@@ -116,11 +125,13 @@ def _range(alpha_range: Any) -> tuple[float, float]:
 
 def _scoring(template: Any, scoring: Any, eps: float) -> str:
     """The name of the score; raise for one without bounds."""
-    names = _OF_LOSS.get(template.loss, ()) if isinstance(template.loss, str) else ()
-    if not names or get_loss(template.loss).multi_output:
+    loss = resolve_loss(template)
+    name = next((name for name in _OF_LOSS if isinstance(loss, type(get_loss(name)))), None)
+    names = _OF_TASK.get(loss.task, ()) if name is None else _OF_LOSS[name]
+    if loss.multi_output or not loss.separable or not names or (name is None and loss.log_link):
         raise ValueError(
-            f"alpha_range is for the losses {', '.join(_OF_LOSS)}, whose optima are known between the values "
-            f"of alpha that are computed, not for {template.loss!r}: give alphas"
+            f"alpha_range is for sums of losses of one score per row, such as 'logistic', 'hinge', 'squared' "
+            f"and 'poisson', not for {template.loss!r}: give alphas"
         )
     scoring = names[0] if scoring is None else scoring
     if scoring not in names:
@@ -152,6 +163,8 @@ def _held_out(template: Any, train: LabeledRows, test: LabeledRows, scoring: str
         raise ValueError(
             f"alpha_range needs a smooth penalty, 'l2', not {template.regularizer!r}: give alphas"
         )
+    if math.isinf(one.concordance) and not (one.square > 0).all():
+        raise ValueError(f"alpha_range with {template.loss!r} needs a penalty of all weights: give alphas")
     weight = np.ones(len(test.y)) if test.weight is None else test.weight
     weight, y = weight / weight.sum(), np.asarray(test.y)
     if rows.known.values is not None:
