@@ -108,7 +108,7 @@ SENTENCES = [
     (f"{TAG} --loss chain_crf --positive -o new", "--positive is for models of rows"),
     (f"{TAG} --loss chain_crf --standardize -o new", "--standardize is for models"),
     ("path tags.conll --loss chain_crf", "path is for models of rows"),
-    ("cv tags.conll --loss chain_crf -o new", "cv is for models of rows"),
+    ("cv tags.conll --loss chain_crf --metric accuracy -o new", "are compared by the accuracy of tokens"),
     # where the rows are
     (f"{TABLE} --dask {NONE} --mpi", "--dask and --mpi exclude each other"),
     (f"{TABLE} --processes 2 --dask {NONE}", "--processes and --dask exclude each other"),

@@ -111,6 +111,7 @@ CASES = {
     "regression by folds": Case(rm.LinearRegressorCV(alphas=[0.1, 1e-2], cv=2), Z),
     "grades by folds": Case(rm.OrdinalClassifierCV(alphas=[0.1, 1e-2], cv=2), GRADE, WEIGHTED),
     "ranking by folds": Case(rm.LinearRankerCV(alphas=[1.0, 0.1], cv=2), GRADE, {"qid": QID}),
+    "tagging by folds": Case(rm.ChainTaggerCV(alphas=[0.1, 1e-2], cv=2), GRADE, {"lengths": LENGTHS}),
     "novelty": Case(rm.NoveltyDetector(alpha=0.1), None, WEIGHTED, (rm.Novelty(), np.ones(N))),
     "grades": Case(rm.OrdinalClassifier(alpha=0.1), GRADE, WEIGHTED, (rm.Ordinal(), NUMBERS)),
     "grades as numbers": Case(

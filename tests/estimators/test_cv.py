@@ -1,5 +1,6 @@
 """Cross-validated estimators: the scores and choices of a grid search."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -268,11 +269,10 @@ def test_the_table_of_scores_is_that_of_a_grid_search():
 
 # ---------------------------------------------------------------- grades and rankings
 def test_searches_of_ordinal_models_are_those_of_single_fits():
-    grade = pd.Series(
-        pd.Categorical(np.array(["low", "mid", "high"])[GRADE], ["low", "mid", "high"], ordered=True)
-    )
+    names = ["low", "mid", "high"]
+    grade = pd.Series(pd.Categorical(np.array(names)[GRADE], names, ordered=True))
     ours = rm.OrdinalClassifierCV(alphas=ALPHAS, cv=3, tol=1e-6).fit(X, grade)
-    assert ours.classes_.tolist() == ["low", "mid", "high"]
+    assert ours.classes_.tolist() == names
     expected = np.zeros((3, 3))
     for k, (train, test) in enumerate(StratifiedKFold(3).split(X, GRADE)):
         for j, alpha in enumerate(ALPHAS):
@@ -318,3 +318,24 @@ def test_ratios_of_elastic_nets_are_those_of_scikit_learn():
     for wrong in ({"l1_ratio": 1.5}, {"l1_ratio": 0.5, "regularizer": "l1"}):
         with pytest.raises(ValueError, match="l1_ratio"):
             rm.LinearRegressorCV(**wrong).fit(X, y)
+
+
+def test_searches_of_taggers_are_those_of_single_fits():
+    """A letter and the one before it make the label; letters alone do not."""
+    rng = np.random.default_rng(0)
+    words = [list(rng.choice(list("abc"), 6)) for _ in range(24)]
+    tags = [["X", *("Y" if both == ("a", "b") else "Z" for both in itertools.pairwise(w))] for w in words]
+    rows = [[{"letter": x, "last": last} for x, last in zip(w, ["", *w[:-1]], strict=True)] for w in words]
+    alphas, weight = [1.0, 1e-3], np.linspace(1, 2, 24)
+    ours = rm.ChainTaggerCV(alphas=alphas, cv=3, tol=1e-6).fit(rows, tags, weight)
+    for k, (train, test) in enumerate(KFold(3).split(rows)):
+        for j, alpha in enumerate(alphas):
+            single = rm.ChainTagger(alpha=alpha, tol=1e-6)
+            single.fit([rows[i] for i in train], [tags[i] for i in train], weight[train])
+            score = single.score([rows[i] for i in test], [tags[i] for i in test], weight[test])
+            assert ours.scores_[k, j] == pytest.approx(score, abs=0.02)
+    assert ours.alpha_ == 1e-3
+    whole = rm.ChainTagger(alpha=1e-3, tol=1e-6).fit(rows, tags, weight)
+    assert ours.predict(rows) == whole.predict(rows)
+    with pytest.raises(ValueError, match="one item per sequence"):
+        rm.ChainTaggerCV().fit(rows, tags[1:])

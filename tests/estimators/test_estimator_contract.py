@@ -27,6 +27,9 @@ REMOTE = [*SINGLE, "tagging"]
 """Those that fit rows of which this process has none."""
 
 
+WEIGHED_BY_ROW = [n for n in ONE_OF_EACH if n in CERTIFIED and "lengths" not in CASES[n].more]
+
+
 def of(names):
     return pytest.mark.parametrize("name", names)
 
@@ -187,7 +190,7 @@ BAD_WEIGHTS = [
 ]
 
 
-@of([name for name in ONE_OF_EACH if name in CERTIFIED and name != "tagging"])
+@of(WEIGHED_BY_ROW)
 def test_weights_that_are_none_are_refused(name):
     case = CASES[name]
     for weight, words in BAD_WEIGHTS:
@@ -195,7 +198,7 @@ def test_weights_that_are_none_are_refused(name):
             clone(case.model).fit(X, case.y, **case.more | {"sample_weight": weight})
 
 
-@of([name for name in ONE_OF_EACH if name in CERTIFIED and name != "tagging"])
+@of(WEIGHED_BY_ROW)
 def test_a_number_as_weight_counts_for_every_row(name):
     case = CASES[name]
     models = [
@@ -229,7 +232,7 @@ FORMS = sp.csr_array, sp.csc_matrix, np.asfortranarray, np.float32, single
 """One of them for each case, in turn."""
 
 
-@of([name for name in CERTIFIED if name != "tagging"])
+@of([name for name in CERTIFIED if "lengths" not in CASES[name].more])
 def test_all_forms_of_rows_give_the_same_minimum(name):
     model = cases.fitted(name)
     k = list(CASES).index(name) % len(FORMS)

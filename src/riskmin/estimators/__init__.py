@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.certification import CertificationResult as CertificationResult
     from riskmin.estimators.certification import certify as certify
     from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
+    from riskmin.estimators.cv import ChainTaggerCV as ChainTaggerCV
     from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
     from riskmin.estimators.cv import LinearRankerCV as LinearRankerCV
     from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 MODULE_OF = {
     "ChainTagger": "tagger.tagger",
+    "ChainTaggerCV": "cv",
     "HierarchicalClassifier": "hierarchy",
     "IncompleteCholesky": "kernel.cholesky",
     "KernelClassifier": "kernel.machines",

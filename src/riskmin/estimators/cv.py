@@ -34,6 +34,15 @@ from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
 from riskmin.estimators.scikit_learn import check_is_fitted
 from riskmin.estimators.summary.table import CoefficientSummary
+from riskmin.estimators.tagger.sequences_input import (
+    EncodedTokens,
+    check_lengths,
+    flatten_labels,
+    is_collection,
+    normalize_sequence_weights,
+    split_by_length,
+)
+from riskmin.estimators.tagger.tagger import ChainTagger
 from riskmin.losses.labels import encode_queries
 from riskmin.regularizers import L1, L2, Elastic
 
@@ -86,7 +95,7 @@ class _AlphaSearch:
         return [float(ratio) for ratio in ratios]
 
     def _search(
-        self, X: Any, y: NDArray, sample_weight: Any, groups: Any, *, offset: Any = None, qid: Any = None
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, *, offset: Any = None, qid: Any = None
     ) -> None:
         ratios = self._ratios()
         self.__dict__.pop("l1_ratio_", None)
@@ -516,3 +525,70 @@ class LinearRankerCV(_AlphaSearch, LinearRanker):
         if (n := len(np.unique(groups))) < n_folds:
             raise ValueError(f"cv={n_folds} needs as many queries, but the data hold {n}: lower it")
         yield from GroupKFold(n_folds).split(data.X, data.y, groups)
+
+
+@estimator
+class ChainTaggerCV(_AlphaSearch, ChainTagger):
+    r"""A `ChainTagger` whose alpha is chosen by cross-validation over sequences.
+
+    Parameters
+    ----------
+    alphas, n_alphas, scoring, rule
+        As in `LinearClassifierCV`; the score is the share of tokens with the right label by default.
+    cv : int, splitter or None
+        The number of folds of sequences, five by default; or a splitter.
+    alpha_range, eps
+        Not for losses of sequences.
+    n_jobs : int or None
+        Number of folds that run at a time, in threads; the final fit uses as many threads.
+
+    Attributes
+    ----------
+    alpha_, alphas_, scores_, best_score_, cv_results_, best_estimator_
+        As in `LinearClassifierCV`.
+
+    Examples
+    --------
+    >>> from riskmin import ChainTaggerCV
+    >>> X = [[{"word": "the"}, {"word": "cat"}], [{"word": "cat"}, {"word": "sleeps"}]] * 4
+    >>> y = [["D", "N"], ["N", "V"]] * 4
+    >>> model = ChainTaggerCV(alphas=[1.0, 1e-3], cv=2).fit(X, y)
+    >>> model.predict([[{"word": "the"}, {"word": "cat"}]]), model.scores_.shape
+    ([['D', 'N']], (2, 2))
+    """
+
+    _estimator_class = ChainTagger
+
+    loss: Any = field(default="crf", kw_only=False)
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None, groups: Any = None
+    ) -> ChainTaggerCV:
+        """Choose alpha and fit all sequences.
+
+        Parameters
+        ----------
+        X, y, sample_weight, lengths
+            As in `ChainTagger.fit`, in this process.
+        groups : (n,) array, optional
+            For splitters that keep groups of sequences together.
+
+        Returns
+        -------
+        ChainTaggerCV
+            The fitted estimator itself.
+        """
+        resolve_loss(self)
+        if lengths is not None:
+            X = validate_local_rows(self, X, **VALIDATION_OPTIONS)
+            tokens = EncodedTokens(X, check_lengths(lengths, X.shape[0]), True)
+            y = split_by_length(flatten_labels(y, tokens), tokens.lengths)
+            ends = np.cumsum(tokens.lengths)
+            X = [tokens.X[end - length : end] for end, length in zip(ends, tokens.lengths, strict=True)]
+        if not (is_collection(X) and is_collection(y) and len(X) == len(y)):
+            raise ValueError("X and y must be lists with one item per sequence, or a matrix with lengths")
+        self._search(list(X), list(y), normalize_sequence_weights(sample_weight, len(X)), groups)
+        return self
+
+    def _splits(self, data: LabeledRows, groups: Any) -> Any:
+        return check_cv(self.cv).split(np.zeros(len(data.X)), None, groups)

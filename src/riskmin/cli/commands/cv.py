@@ -19,6 +19,7 @@ from riskmin.cli.inputs import (
     PATH_TYPE,
     check_distinct_paths,
     check_writable,
+    data_shape,
     describe_data_size,
     fit_summary,
     not_converged_message,
@@ -131,7 +132,7 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
         _fit(search, table, scored)
     model = search.best_estimator_
     _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
-    facts = fit_summary(model, table.X.shape, model.tol)
+    facts = fit_summary(model, data_shape(model, table), model.tol)
     if as_json:
         click.echo(json.dumps(_search_facts(search, scored) | facts | {"model": str(output)}))
     elif not quiet:
@@ -167,10 +168,8 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     task = kind.task
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
-    if task == "tagging":
-        raise ValueError(
-            "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
-        )
+    if task == "tagging" and given["metrics"]:
+        raise ValueError("taggers are compared by the accuracy of tokens: leave --metric out")
     # without --metric: the metric that the loss bounds, else the score of the estimator
     measures = [measure_by_name(name, task) for name in given["metrics"]]
     measure = measures[0] if measures else measure_for_loss(get_loss(given["loss"]))
@@ -186,6 +185,7 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
         "regression": estimators.LinearRegressorCV,
         "ordinal": estimators.OrdinalClassifierCV,
         "ranking": estimators.LinearRankerCV,
+        "tagging": estimators.ChainTaggerCV,
     }[task]
     if given["lam_range"] is not None:
         grid = {"alpha_range": given["lam_range"], "eps": given["eps"], "cv": given["folds"]}
@@ -193,7 +193,8 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     model = searching(**settings, **grid, scoring=scoring)
     resolve_regularizer(model)
     defaults = {"classification": "accuracy", "regression": "R^2", "ordinal": GradeError.name}
-    return model, defaults.get(task, "NDCG@10") if measure is None else measure.name
+    defaults |= {"ranking": "NDCG@10", "tagging": "accuracy of tokens"}
+    return model, defaults[task] if measure is None else measure.name
 
 
 def _fit(search: Any, table: PreparedRows, scored: str) -> None:
@@ -322,7 +323,7 @@ def _save(
         lams, others = search.alphas_.tolist(), _other_metrics(search)
         scores = {scored: search.scores_}
         scores |= {name: np.array([of_lam[lam] for lam in lams]).T for name, of_lam in others.items()}
-        about = {k: v for k, v in report_facts(model, table.X.shape).items() if k != "lam"}
+        about = {k: v for k, v in report_facts(model, data_shape(model, table)).items() if k != "lam"}
         write_search(report, lams, scores, search.alpha_, title=title, about=about)
 
 

@@ -18,6 +18,7 @@ from riskmin.core import NDArray, Result
 from riskmin.driver.loop import minimize
 from riskmin.driver.path import lam_grid, path
 from riskmin.driver.run import Callback
+from riskmin.estimators._common.base import RowEstimator
 from riskmin.estimators._common.fit import build_objective, build_risk, resolve_loss, resolve_regularizer
 from riskmin.estimators._common.fold_moments import FoldMoments
 from riskmin.estimators._common.input import EncodedLabels
@@ -41,10 +42,10 @@ RULES = ("best", "one standard error")
 
 
 class LabeledRows(NamedTuple):
-    """Rows with labels, weights and query ids, to fit or to score."""
+    """Rows with labels, weights and query ids, or lists of sequences, to fit or to score."""
 
     X: Any
-    y: NDArray
+    y: Any
     weight: NDArray | None = None
     qid: NDArray | None = None
     offset: NDArray | None = None
@@ -56,7 +57,8 @@ class LabeledRows(NamedTuple):
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
         beside = (None if values is None else values[rows] for values in self[2:])
-        return LabeledRows(self.X[rows], self.y[rows], *beside)
+        X, y = ([a[i] for i in rows] if isinstance(a, list) else a[rows] for a in (self.X, self.y))
+        return LabeledRows(X, y, *beside)
 
     def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
@@ -122,14 +124,18 @@ def search_alphas(
     get_solver(template.solver)
     # rows of weight zero must not influence the checks or the default grid
     used = data if data.weight is None or data.weight.all() else data.subset(slice(None))
-    problems = [fold_problem(template, part).objective for part in used.by_problem(template)]
+    of_rows = isinstance(template, RowEstimator)
+    parts = used.by_problem(template) if of_rows else []
+    problems = [fold_problem(template, part).objective for part in parts]
     for problem in problems:
         # a user-defined loss is tested for convexity once, not in every fold
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
-    if not resolve_loss(template).separable:
+    if problems and not resolve_loss(template).separable:
         risk = problems[0].risk
         risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
-    if isinstance(alphas, int):
+    if isinstance(alphas, int) and not problems:
+        alphas = np.geomspace(1.0, 1e-6, alphas)
+    elif isinstance(alphas, int):
         grids = [
             lam_grid(problem.risk, problem.reg.penalized_part.without_sizes, alphas) for problem in problems
         ]
@@ -141,7 +147,7 @@ def search_alphas(
     folds = list(splits)
     tasks, finished = template._fit_tasks if tasks is None else tasks, count(1)
 
-    moments = None if fold_callback else FoldMoments.of(template, data, folds, alphas, scorer)
+    moments = None if fold_callback or not of_rows else FoldMoments.of(template, data, folds, alphas, scorer)
 
     def score(k: int, fold: tuple[Any, Any]) -> tuple[list[float], int]:
         name, scores = f"fold {k} of {len(folds)}", None if moments is None else moments.scores(k - 1)
@@ -259,10 +265,13 @@ def _score_fold(
     train, test = data.subset(fold[0]), data.subset(fold[1])
     callback = None if fold_callback is None else fold_callback(name)
     try:
+        if not isinstance(template, RowEstimator):
+            return _score_fits(template, train, test, alphas, scorer, callback)
         return _score_alphas(template, train, test, alphas, scorer, callback)
     except ValueError as error:
-        labels = [set(np.ravel(rows.y).tolist()) for rows in (data, train, test)]
-        lacks_class = template.task != "regression" and not labels[0] == labels[1] == labels[2]
+        of_classes = isinstance(data.y, np.ndarray) and template.task != "regression"
+        labels = [set(np.ravel(rows.y).tolist()) for rows in (data, train, test) if of_classes]
+        lacks_class = of_classes and not labels[0] == labels[1] == labels[2]
         remedy = "; fewer folds may do" if lacks_class else ""
         raise ValueError(f"{error} (in {name}{remedy})") from error
 
@@ -298,6 +307,30 @@ def _score_alphas(
         with config_context(assume_finite=True):
             scores.append(float(scorer(at_row_offset(model, test.offset), test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
+
+
+def _score_fits(
+    template: Any,
+    train: LabeledRows,
+    test: LabeledRows,
+    alphas: NDArray,
+    scorer: Any,
+    callback: Callback | None,
+) -> tuple[list[float], int]:
+    """Return the scores of a model of sequences, each of whose fits starts from the one before."""
+    scores, n_failed = [], 0
+    model = type(template)(**template.get_params(deep=False) | {"warm_start": True, "callback": callback})
+    extra = {"sample_weight": test.weight} if test.weight is not None and takes_weights(scorer) else {}
+    for alpha in alphas:
+        model.alpha = float(alpha)
+        with warnings.catch_warnings():  # the search counts the fits that do not converge
+            warnings.simplefilter("ignore")
+            model.fit(train.X, train.y, train.weight)
+        if model.result_.status == "interrupted":
+            raise KeyboardInterrupt
+        n_failed += model.result_.status != "converged"
+        scores.append(float(scorer(model, test.X, test.y, **extra)))
+    return scores, n_failed
 
 
 def _fit_path(

@@ -52,7 +52,7 @@ def read_tokens(
     X = validate_rows(model, X, reset=reset)
     if sizes is not None:
         return EncodedTokens(X, sizes, False), None
-    return EncodedTokens(X, _check_lengths(lengths, X.shape[0]), True), None
+    return EncodedTokens(X, check_lengths(lengths, X.shape[0]), True), None
 
 
 def _encode_features(
@@ -182,7 +182,7 @@ def _check_sequences(X: Any) -> list[Any]:
     return sequences
 
 
-def _check_lengths(lengths: Any, n_tokens: int) -> NDArray:
+def check_lengths(lengths: Any, n_tokens: int) -> NDArray:
     """Return the lengths of sequences whose tokens are the rows of a matrix; raise if they do not match."""
     sizes: NDArray = np.asarray(compute_if_dask(lengths))
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 0).any():
