@@ -99,7 +99,7 @@ class OutputSystem:
             self.invariant = self.alike and bool(rest <= 1e-12 * H.diagonal.max(initial=0.0))
         rhs = -self.centered(g)
         # the penalty alone determines the sums over the outputs; below rounding, they stay
-        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=self.P > self._rounding(H))
+        sums = np.divide(-(g + rhs), self.P, out=np.zeros_like(g), where=self._rounding(H) < self.P)
         X, H = self._active(H)
         options = self._options(X, H)
         best, most = options[-1], self.MIN_CG_STEPS if self.keeps else self.MIN_SMOOTHED_CG_STEPS
