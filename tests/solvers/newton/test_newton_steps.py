@@ -115,15 +115,19 @@ def separable_classes(n=60, p=300):
     return rng.standard_normal((n, p)), np.arange(n) % 4.0
 
 
-@pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassSquaredHinge(), rm.MulticlassHinge()], ids=repr)
+@pytest.mark.parametrize(
+    ("loss", "most"),
+    [(rm.Softmax(), 20), (rm.MulticlassSquaredHinge(), 180), (rm.MulticlassHinge(), 100)],
+    ids=repr,
+)
 @pytest.mark.parametrize("direct", [1, 2500])
-def test_few_rows_of_several_outputs(loss, direct):
+def test_few_rows_of_several_outputs(loss, most, direct):
     """By the matrix of the rows, or by conjugate gradients alone: the same minimum, without many steps."""
     obj = Objective(linear_risk(*separable_classes(), loss, fit_intercept=True), L2(), 1e-4)
     result = minimize(obj, Newton(direct=direct), tol=1e-6)
     bundle = minimize(obj, rm.Lbfgs() if loss.smooth else rm.DualCoordinateAscent(), tol=1e-4)
     assert result.status == bundle.status == "converged"
-    assert calls(result) <= 60
+    assert calls(result) <= most
     assert result.lower <= bundle.value
     assert bundle.lower <= result.value
 
@@ -178,7 +182,7 @@ def steps_to(gap, obj, iterates):
 def test_it_starts_from_the_multipliers_of_dual_ascent(problem):
     obj = problem.objective()
     zero = np.zeros(obj.risk.dim)
-    *_, last = islice(rm.DualCoordinateAscent().iterates(obj, zero), 6)
+    *_, last = islice(rm.DualCoordinateAscent().iterates(obj, zero), 20)
     cold, warm = (
         steps_to(1e-6, obj, run)
         for run in (Newton().iterates(obj, zero), Newton().warm_start(obj, last.state(), obj))

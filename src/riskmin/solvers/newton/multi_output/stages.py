@@ -81,8 +81,11 @@ class MultiOutputNewton(StagedNewton):
         risk: Any = self.obj.risk
         model, target = self.model, target or self.FIRST_GAP
         if self.X.intercepts:
-            v = with_best_intercepts(risk, v) if not v.any() else v
-            v = risk.constant_prediction_cuts.lower_absent_classes(v)
+            cuts = risk.constant_prediction_cuts
+            if not v.any():
+                v = with_best_intercepts(risk, v)
+                v[self.X.p :] -= v[self.X.p :][cuts.weights > 0].mean()  # only differences matter
+            v = cuts.lower_absent_classes(v)
         z = self.X.forward(v)
         if not mu and not model.smooth:
             value = float(model.loss.value_grad(z, model.y, model.c)[0])
