@@ -72,7 +72,7 @@ class Ramp:
 def test_each_risk_gets_a_supported_solver():
     J, X, y, _ = objective(rm.Hinge())
     own = rm.Objective(*rm.kernel_risk(X, y, Ramp()), lam=0.1)
-    assert rm.minimize(own).solver == "Bundle(keep=20): a kernel, and Ramp has no conjugate"
+    assert rm.minimize(own).solver == "Bundle(keep=20): Ramp is a convex function with subgradients"
     linear = rm.Objective(rm.linear_risk(X, y, "hinge"), rm.L2(), lam=0.1)
     for obj, solver, words in (
         (own, rm.KernelDual(), "Ramp gives no conjugate"),

@@ -12,16 +12,13 @@ from riskmin.core import Cut, NDArray
 from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check
 from riskmin.problem.second_moments import QuadraticRisk
 from riskmin.regularizers.base import Regularizer
+from riskmin.solvers.coordinate.columns import GRAM_MAX_COLUMNS
 
 kernels = lazy_module("coordinate.gram_path")
 """Return the compiled loops."""
 
-COLUMNS_PER_PASS = 10
-"""The second moments of p columns cost about p / COLUMNS_PER_PASS passes over dense X."""
-PASSES_PER_FIT = 3
-"""A fit that starts from its neighbor takes about so many passes over X."""
-MAX_COLUMNS = 3000
-"""Form the matrices of at most this many columns, which bounds their memory."""
+COLUMNS_PER_FIT = 30
+"""Columns whose second moments cost as much as a fit that starts from its neighbor: three passes over X."""
 
 
 class Minimum(NamedTuple):
@@ -55,7 +52,7 @@ class GramPath(NamedTuple):
 
 def pays(n: int, p: int, n_fits: int) -> bool:
     """Whether so many fits to dense rows cost less by one matrix of their second moments than by passes."""
-    return 0 < p <= min(n, MAX_COLUMNS) and p <= COLUMNS_PER_PASS * PASSES_PER_FIT * n_fits
+    return 0 < p <= min(n, GRAM_MAX_COLUMNS) and p <= COLUMNS_PER_FIT * n_fits
 
 
 def terms_of(reg: Regularizer, lams: NDArray, p: int) -> NDArray:

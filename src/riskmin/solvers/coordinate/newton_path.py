@@ -25,6 +25,7 @@ from riskmin.numerics.precision import EPSILON
 from riskmin.problem.certificate import balanced
 from riskmin.problem.second_moments import QuadraticRisk, SecondMoments, center_of
 from riskmin.solvers.coordinate.gram_path import Minimum, gram_path, kernels
+from riskmin.solvers.coordinate.subproblem import CoordinateProblem
 
 MAX_STEPS, MAX_HALVINGS = 50, 30
 """Steps and halvings of one until a lam is left to other solvers."""
@@ -32,12 +33,8 @@ KEPT_WHILE_GAP_FALLS_BY = 0.3
 """Curvatures are computed again after a step that leaves more than this share of the gap."""
 MODEL_GAP_SHARE = 0.1
 """A model is minimized to this share of the gap, and to half as much after each step."""
-CURVATURE_FLOOR_SHARE = 1e-3
-"""Curvature of rows whose loss has none, as a share of the mean: it bounds the step there."""
 INTERCEPT_SHARE = 2e-3
 """The intercept moves on at the last point if that lowers J by half of this share of the tolerance."""
-SUFFICIENT_DECREASE = 0.1
-"""A step is accepted for this share of the decrease that is predicted to first order."""
 
 
 class Point(NamedTuple):
@@ -114,7 +111,7 @@ class SmoothRows:
     def model(self, point: Point) -> Model:
         """The Hessian at a point."""
         h = np.asarray(self.loss.hessian(point.z, self.y, self.c).diagonal)
-        h = np.maximum(h, CURVATURE_FLOOR_SHARE * (float(h.sum()) or 1.0) * self.c)
+        h = np.maximum(h, CoordinateProblem.CURVATURE_FLOOR_SHARE * (float(h.sum()) or 1.0) * self.c)
         zeros = np.zeros(self.X.shape[1] + 1)
         M = SecondMoments.of_rows(self.X, zeros[:1].repeat(len(h)), h, zeros).M
         means = zeros[:-1] if self.center is None else M[0, 1:-1] / M[0, 0]
@@ -207,7 +204,7 @@ def _step(
     for _ in range(MAX_HALVINGS):
         new = rows.at(w + t * d, point.b + t * shift)
         decrease = value - new.risk - penalty(new.w)
-        if decrease >= -SUFFICIENT_DECREASE * t * predicted - 4 * EPSILON * value:
+        if decrease >= -CoordinateProblem.SUFFICIENT_DECREASE * t * predicted - 4 * EPSILON * value:
             return new, t == 1.0
         t *= 0.5
     return None
