@@ -25,7 +25,6 @@ from riskmin.core.deadline import MAX_KERNEL_OPERATIONS, check_each, chunk_range
 from riskmin.core.limits import LIMITS
 from riskmin.executors.base import (
     SharedCall,
-    even_slices,
     row_ends,
 )
 from riskmin.losses.hessian import hessian_product
@@ -54,12 +53,8 @@ class DesignOperator:
     MAX_RANGES = 64
     """The largest number of such ranges, which depends on the data alone, as that of the shards."""
 
-    dense_speedup = 8.0
-    """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
     updates_pay = True
     """Whether an adjoint product costs less if most entries of its vector are 0."""
-    rounded_gram = False
-    """Whether the matrices of `factorized` are in a lower precision: false from a poor direction on."""
 
     def __init__(self, risk: Risk) -> None:
         assert risk.row_metadata is not None
@@ -173,14 +168,6 @@ class DesignOperator:
         """Whether there is memory for the linear system of so many rows."""
         return self.can_gather(n_rows)
 
-    def factorized(self, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array] | None:
-        """A function that solves (lam K + X' H X) d = g for d, where this is done beside X; else None."""
-        return None
-
-    def solve_by_rows(self, reg: Any, lam: float, hessian: Hessian, g: Array) -> Array | None:
-        """The d of (lam K + X' H X) d = -g in the active rows, where this is done beside X; else None."""
-        return None
-
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
@@ -250,11 +237,6 @@ class DesignOperator:
         total: NDArray = out[0] if len(out) == 1 else out.sum(axis=0)
         return total
 
-    def map_by_threads(self, f: Callable[[slice], Any]) -> list[Any]:
-        """Call f on one range of rows per thread: only for results that do not depend on the ranges."""
-        executor = self.risk.executor
-        return executor.map_local(f, even_slices(self.shape[0], executor.useful_threads(self._row_work)))
-
     def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
         """The vector a + t b, for vectors with one entry per row."""
         if a.ndim > 1 or len(self.row_ranges) == 1:
@@ -268,18 +250,6 @@ class DesignOperator:
         if len(self.row_ranges) == 1:
             return float(a @ b)
         return float(self.range_sums(1, _row_vectors().inner_of_ranges, a, b)[0])
-
-    def weighted_square(self, a: NDArray, b: NDArray) -> float:
-        """sum_i a_i b_i^2."""
-        if len(self.row_ranges) == 1:
-            return float(a @ (b * b))
-        return float(self.range_sums(1, _row_vectors().weighted_square_of_ranges, a, b)[0])
-
-    def total(self, a: NDArray) -> float:
-        """sum_i a_i."""
-        if len(self.row_ranges) == 1:
-            return float(a.sum())
-        return float(self.range_sums(1, _row_vectors().total_of_ranges, a)[0])
 
     def count_nonzero(self, a: NDArray) -> int:
         """The number of entries other than 0."""

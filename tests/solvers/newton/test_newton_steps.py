@@ -119,8 +119,9 @@ def test_misleading_samples_of_the_rows_cost_little(loss, reg):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_samples_of_many_rows_save_evaluations_on_all_rows(intercept):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((4000, 3)) * [1, 10, 0.1]
-    y = X @ [1, 0.1, 2] + rng.standard_t(2, 4000)
+    n = 2**20 // 3 + 1  # a pass over fewer entries costs less than a sample
+    X = rng.standard_normal((n, 3)) * [1, 10, 0.1]
+    y = X @ [1, 0.1, 2] + rng.standard_t(2, n)
     obj = Objective(linear_risk(X, y, rm.Absolute(), fit_intercept=intercept), Quadratic(np.eye(3)), 1e-6)
     result, unsampled = (minimize(obj, Newton(sampled=sampled), tol=1e-6) for sampled in (True, False))
     assert result.status == unsampled.status == "converged"
@@ -128,6 +129,16 @@ def test_samples_of_many_rows_save_evaluations_on_all_rows(intercept):
 
 
 # ---------------------------------------------------------------- starts and ends
+def evaluations_until(gap, obj, run):
+    """The number of evaluations of J up to the first iterate with this gap."""
+    count = 0
+    for it in run:
+        count += it.info["evaluations"]
+        if it.value - obj.lower(it.cut) < gap:
+            break
+    return count
+
+
 @pytest.mark.parametrize(
     "problem",
     [Problem(n=100, lam=1e-4), Problem(rm.MulticlassHinge(), n=80, lam=1e-3, intercept=True)],
@@ -136,12 +147,12 @@ def test_samples_of_many_rows_save_evaluations_on_all_rows(intercept):
 def test_it_starts_from_the_multipliers_of_dual_ascent(problem):
     obj = problem.objective()
     zero = np.zeros(obj.risk.dim)
-    *_, last = islice(rm.DualCoordinateAscent().iterates(obj, zero), 6)
+    *_, last = islice(rm.DualCoordinateAscent().iterates(obj, zero), 20)
     cold, warm = (
-        next(k for k, it in enumerate(run) if it.value - obj.lower(it.cut) < 1e-6)
+        evaluations_until(1e-6, obj, run)
         for run in (Newton().iterates(obj, zero), Newton().warm_start(obj, last.state(), obj))
     )
-    assert warm < cold
+    assert warm < 0.75 * cold
 
 
 # ---------------------------------------------------------------- places of the rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from riskmin.core.messages import check_whole
 from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
 from riskmin.solvers.base import mix_two
-from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
-from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.row_span import softmax_iterates
 from riskmin.solvers.newton.multi_output.score_problems import (
@@ -31,7 +28,7 @@ from riskmin.solvers.newton.multi_output.score_problems import (
 )
 from riskmin.solvers.newton.multi_output.softmax import SoftmaxProblem
 from riskmin.solvers.newton.point import NewtonPoint, NewtonState
-from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
+from riskmin.solvers.newton.row_model import has_multipliers, has_score_hessian
 from riskmin.solvers.newton.stages import StagedNewton
 from riskmin.solvers.newton.subsampling import sampled_start
 
@@ -46,13 +43,13 @@ class Newton(Solver):
 
     followed by a line search on cached scores: one forward and one adjoint pass over X.
 
-    **Losses of one score per row** with `L2` have one loop, in the weights and the intercept together. A step
-    is solved by factorizing the matrix of the columns or that of the rows with nonzero second derivatives,
-    or by conjugate gradients with the last factorization or the diagonal as preconditioner, whichever has
-    the least counted cost; a factorization is used again while the squared gradient norm falls a
-    hundredfold per step. The multipliers that a step predicts are stationary at its end, so that the
-    complementarity there is their gap. Iterates are the start and points with a proved gap: 5e-4 first,
-    then a thousandth of the last one.
+    **Losses of one score per row** have one loop, in the weights and the intercept together. A step is solved
+    by factorizing the matrix of the columns or that of the rows with nonzero second derivatives, or by
+    conjugate gradients with the last factorization or the diagonal as preconditioner, whichever has the least
+    counted cost; a factorization is used again while the squared gradient norm falls a hundredfold per step.
+    The multipliers that a step predicts are stationary at its end, so that the complementarity there is their
+    gap. Losses without conjugates have tangents as cuts instead. Iterates are the start and points with a
+    proved gap: 5e-4 first, then a thousandth of the last one.
 
     **Nonsmooth losses** that are a maximum over multipliers, such as `Hinge` and `RocArea`, become smooth
     when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is subtracted inside the maximum. The multipliers of
@@ -60,12 +57,7 @@ class Newton(Solver):
     itself. The certified gap is the sum of two terms: complementarity, which only a smaller :math:`\mu` or
     another center :math:`\bar\beta` decreases, and stationarity, which only more steps decrease. As soon as
     stationarity is below half of complementarity, the center moves to the multipliers of the point and
-    :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0, and
-    :math:`\mu` decreases after each full step as long as complementarity is large.
-
-    Other regularizers, losses without conjugate and devices have the tangents at their points as cuts, and an
-    iterate per step. There smooth losses keep the matrix, of a sample if there are many rows per column, as
-    long as each step divides the squared gradient norm by 50, or run conjugate gradients to a fifth of it.
+    :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0.
 
     `Softmax` with `L2` takes such stages at any size: conjugate gradients, preconditioned by the diagonal or
     by one matrix for all classes, end once their residual leaves enough of the gap, and the probabilities
@@ -145,7 +137,7 @@ class Newton(Solver):
             return f"Newton needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle"
         name = type(risk.loss.chosen).__name__
         # beside X there is one multiplier per row
-        if namespace(table.y) is not np and not DeviceScoreProblem.has_multipliers(risk.loss):
+        if namespace(table.y) is not np and not has_multipliers(risk.loss):
             return f"Newton on arrays of torch or CuPy needs a loss of single rows, not {name}: use Auto"
         if not has_score_hessian(risk.loss):
             return (
@@ -170,7 +162,7 @@ class Newton(Solver):
         self.check_supports(obj)
         if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
             return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
-        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        staged = self._staged(obj)
         if staged is not None:
             if self.sampled and not w0.any():
                 return staged.iterates(staged.sampled_start())
@@ -178,28 +170,31 @@ class Newton(Solver):
         problem = choose_score_problem(obj)
         if SoftmaxProblem.accepts(obj):
             return softmax_iterates(obj, problem, w0)
-        reuse = problem.can_reuse_hessian
-        # one step solves the squared loss exactly, so a sample saves nothing
-        if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
-            w, mu = w0, 0.0
-        else:
-            w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
+        w, mu = w0, 0.0
+        if self.sampled and not w0.any():
+            w, mu = sampled_start(obj, w0, self._run_sampled)
         sampled, risk = w is not w0, obj.risk
         if obj.n_intercepts:
             w, w0 = (risk.constant_prediction_cuts.lower_absent_classes(v) for v in (w, w0))  # type: ignore[attr-defined]
-        point = self._point(obj, problem, w, mu, reuse)
+        point = self._point(obj, problem, w, mu)
         if sampled:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
             zero = problem.value_at_zero()
             better = point.evaluation.risk + obj.lam * obj.reg.value(w) < zero
-            point = point if better else self._point(obj, problem, w0, 0.0, reuse)
-        return self._run_from(obj, problem, point, reuse)
+            point = point if better else self._point(obj, problem, w0, 0.0)
+        return self._run_from(obj, problem, point)
+
+    def _staged(self, obj: Objective) -> StagedNewton | None:
+        """The loop for one score per row; None for several outputs."""
+        if obj.risk.multi_output:
+            return None
+        return StagedNewton.of(obj, self.direct, self.mu_decrease)
 
     def warm_start(
         self, obj: Objective, state: dict[str, Array], before: Objective
     ) -> Iterator[Iterate] | None:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
         self.check_supports(obj)
-        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        staged = self._staged(obj)
         if staged is not None:
             return staged.warm_started(state)
         if obj.risk.loss.smooth:
@@ -208,16 +203,16 @@ class Newton(Solver):
         w = state["next"] if "u" in state and "next" in state else state["w"]
         problem = choose_score_problem(obj)
         center = problem.saved_score_gradient(state) if problem.uses_center else None
-        return self._run_from(obj, problem, self._point(obj, problem, w, 0.0, False, center), False)
+        return self._run_from(obj, problem, self._point(obj, problem, w, 0.0, center))
 
     def verifies_states(self, obj: Objective) -> bool:
         """For losses of one score per row: scores and cuts are computed again."""
-        return StagedNewton.of(obj, self.direct, self.mu_decrease) is not None
+        return self._staged(obj) is not None
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         self.check_supports(obj)
-        staged = StagedNewton.of(obj, self.direct, self.mu_decrease)
+        staged = self._staged(obj)
         if staged is not None:  # no state of another form, whose cuts are not computed again
             return staged.iterates(staged.restored(state), resumed=True)
         saved = NewtonState.from_arrays(obj, state)
@@ -226,49 +221,44 @@ class Newton(Solver):
             iterates = softmax_iterates(obj, problem, saved.point.w, saved.point.z, saved.best)
             next(iterates)
             return iterates
-        system = self._linear_system(obj, problem, "last_square" in saved.system)
-        saved = saved.beside(problem.c)
+        system = problem.newton_system(obj.reg, self.direct)
         system.restore(saved.system)
         iterates = self._run(obj, problem, system, saved.point, saved.best)
         next(iterates)  # the iterate that was saved
         return iterates
 
-    def _run_sampled(self, obj: Objective, w: Array, mu: float, reuse: bool) -> Iterator[Iterate]:
+    def _run_sampled(self, obj: Objective, w: Array, mu: float) -> Iterator[Iterate]:
         """The iterates on a sample of the rows."""
         problem = choose_score_problem(obj)
-        return self._run_from(obj, problem, self._point(obj, problem, w, mu, reuse), reuse)
+        return self._run_from(obj, problem, self._point(obj, problem, w, mu))
 
     def _point(
-        self, obj: Objective, problem: ScoreProblem, w: Array, mu: float, reuse: bool,
+        self, obj: Objective, problem: MultiOutputScoreProblem, w: Array, mu: float,
         center: NDArray | None = None,
     ) -> NewtonPoint:  # fmt: skip
-        """The point of the weights w; without `reuse`, mu = 0 stands for the initial mu of the problem."""
+        """The point of the weights w; mu = 0 stands for the initial mu of the problem."""
         z = problem.design.forward(w)
-        if not reuse:
-            # known multipliers are near the optimal ones, so less smoothing suffices
-            mu_share = 1.0 if center is None else self.WARM_MU_SHARE
-            mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
-            center = problem.initial_center(z) if center is None else center
+        # known multipliers are near the optimal ones, so less smoothing suffices
+        mu_share = 1.0 if center is None else self.WARM_MU_SHARE
+        mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
+        center = problem.initial_center(z) if center is None else center
         evaluation = problem.evaluate(z, mu, center, 0.0)
         return NewtonPoint(w, z, evaluation, problem.weight_gradient(evaluation), center, mu, mu)
 
-    def _linear_system(self, obj: Objective, problem: ScoreProblem, reuse: bool) -> LinearSystem:
-        """The linear system, without a matrix yet; with `reuse`, one that keeps its factorization."""
-        if not reuse:
-            return problem.newton_system(obj.reg, self.direct)
-        constant = problem.loss.constant_curvature
-        sampled = self.sampled and not constant
-        return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled, constant)
-
     def _run_from(
-        self, obj: Objective, problem: ScoreProblem, point: NewtonPoint, reuse: bool
+        self, obj: Objective, problem: MultiOutputScoreProblem, point: NewtonPoint
     ) -> Iterator[Iterate]:
         """The iterates from a point."""
-        system = self._linear_system(obj, problem, reuse)
+        system = problem.newton_system(obj.reg, self.direct)
         return self._run(obj, problem, system, point, obj.project_out_intercepts(point.cut))
 
     def _run(
-        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, point: NewtonPoint, best: Cut
+        self,
+        obj: Objective,
+        problem: MultiOutputScoreProblem,
+        system: LinearSystem,
+        point: NewtonPoint,
+        best: Cut,
     ) -> Iterator[Iterate]:
         """The iterates from a point, a linear system and the best cut so far."""
         n_evaluations, decrease = 1, math.inf
@@ -315,7 +305,7 @@ class Newton(Solver):
             mixed, _ = mix_two(best, cut, obj)
             best = max(mixed, cut, key=obj.lower)
 
-    def _next_mu(self, point: NewtonPoint, problem: ScoreProblem) -> float:
+    def _next_mu(self, point: NewtonPoint, problem: MultiOutputScoreProblem) -> float:
         """The mu of the next stage: a larger one if this stage took many steps."""
         slow = point.steps > self.SLOW_AFTER_STEPS and problem.uses_center
         return (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
@@ -326,15 +316,7 @@ def _beside(w0: Array, it: Iterate) -> Iterate:
     return it._replace(w=as_array_like(it.w, w0), cut=Cut(as_array_like(it.cut.a, w0), it.cut.b))
 
 
-SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
-    DeviceScoreProblem,
-    SimplexDual,
-    MultiOutputScoreProblem,
-    ScoreProblem,
-)
-"""From the most special to the most general."""
-
-
-def choose_score_problem(obj: Objective) -> ScoreProblem:
-    """The score problem of an objective."""
-    return next(kind for kind in SCORE_PROBLEMS if kind.accepts(obj)).from_objective(obj)
+def choose_score_problem(obj: Objective) -> MultiOutputScoreProblem:
+    """The score problem of an objective with several outputs."""
+    kind = SimplexDual if SimplexDual.accepts(obj) else MultiOutputScoreProblem
+    return kind.from_objective(obj)

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.namespace import as_array_like
 from riskmin.core import Array, Cut, NDArray
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
 from riskmin.solvers.newton.linear_system import LinearSystem
-from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem
+from riskmin.solvers.newton.score_problem import ScoreEvaluation
 from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
 
 
@@ -78,13 +77,13 @@ class NewtonPoint:
         # J(w) - (b - lam Omega*(-a / lam)) is the sum of stationarity and complementarity
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
-    def with_mu(self, mu: float, problem: ScoreProblem, slack: float = 0.0) -> NewtonPoint:
+    def with_mu(self, mu: float, problem: Any, slack: float = 0.0) -> NewtonPoint:
         """The same point with another mu; the center moves to the multipliers of the point."""
         center = self.evaluation.dz if problem.uses_center else None
         return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem, slack=slack)
 
     def direction(
-        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
+        self, obj: Objective, problem: Any, system: LinearSystem, complementarity: float
     ) -> Direction:
         """Newton's direction, with its scores where it is one of descent.
 
@@ -97,7 +96,7 @@ class NewtonPoint:
     def predicted_cut(
         self,
         obj: Objective,
-        problem: ScoreProblem,
+        problem: Any,
         system: LinearSystem,
         direction: Direction,
         value: float,
@@ -141,7 +140,7 @@ class NewtonPoint:
     def newton_step(
         self,
         obj: Objective,
-        problem: ScoreProblem,
+        problem: Any,
         system: LinearSystem,
         direction: Direction,
         slack: float = 0.0,
@@ -190,7 +189,7 @@ class NewtonPoint:
         return moved, n_evaluations, -0.5 * slope
 
     def _direction(
-        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, complementarity: float
+        self, obj: Objective, problem: Any, system: LinearSystem, complementarity: float
     ) -> tuple[Array, Any, float]:
         """Newton's direction, its Hessian, and the slope of the smoothed objective along it."""
         # the gradient of the smoothed objective
@@ -215,7 +214,7 @@ class NewtonPoint:
 
     def _evaluated(
         self,
-        problem: ScoreProblem,
+        problem: Any,
         evaluation: ScoreEvaluation | None = None,
         anew: bool = False,
         b: float | None = None,
@@ -263,17 +262,6 @@ class NewtonState:
         numbers |= {name: v for name, v in self.system.items() if name not in SYSTEM_ARRAYS}
         arrays |= {f"number.{name}": np.array([float(v)]) for name, v in numbers.items()}
         return {name: a for name, a in arrays.items() if a is not None}
-
-    def beside(self, c: Array) -> NewtonState:
-        """The state whose vectors with one entry per row are in the library of c."""
-
-        def moved(a: Array) -> Array:
-            return None if a is None else as_array_like(a, c)
-
-        p, e = self.point, self.point.evaluation
-        evaluation = e._replace(dz=moved(e.dz), hessian_diagonal=moved(e.hessian_diagonal))
-        point = replace(p, z=moved(p.z), evaluation=evaluation, center=moved(p.center))
-        return replace(self, point=point, system=self.system | {"kept": moved(self.system.get("kept"))})
 
     @classmethod
     def from_arrays(cls, obj: Objective, arrays: dict[str, Array]) -> NewtonState:

@@ -15,20 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.core import (
-    Array,
-    Hessian,
     NDArray,
 )
 from riskmin.core.deadline import check_each
-from riskmin.losses.base import Loss
-from riskmin.losses.hessian import hessian_product
-from riskmin.numerics.precision import CUT_ROUNDING
-from riskmin.numerics.univariate import Tangent, best_tangent, zero_slope_weights
-from riskmin.problem.intercept import solve_intercept
-from riskmin.problem.objective import Objective
+from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
-from riskmin.solvers.newton.devices.design import design_of
-from riskmin.solvers.newton.linear_system import LinearSystem, NewtonSystem
 
 LINE_SEARCH_SLOPE_RATIO = 0.05
 """A line search ends at a slope of at most this share of that at t = 0: a closer one saves no steps."""
@@ -55,37 +46,12 @@ class ScoreProblem:
     """The next direction is damped after a line search that ended below this step length."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
-        self.design = design_of(risk)
+        self.design = DesignOperator(risk)
         self.y, self.c = self.design.row_metadata.y, self.design.row_metadata.c
         self.loss: Any = risk.loss
         self.risk = risk
         self.intercept = intercept
         self.smooth, self.uses_center = self.loss.smooth, self.loss.supports_center
-
-    @classmethod
-    def accepts(cls, obj: Objective) -> bool:
-        """Whether this class has a method for the loss of an objective; this general one has for all."""
-        return True
-
-    @classmethod
-    def from_objective(cls, obj: Objective) -> ScoreProblem:
-        """The score problem of an objective that this class accepts."""
-        risk: Any = obj.risk
-        return cls(risk, risk.intercept.profiled)
-
-    @property
-    def can_reuse_hessian(self) -> bool:
-        """Whether the Hessian in the scores is diagonal and changes slowly: the loss is smooth."""
-        return self.smooth
-
-    def newton_system(self, reg: Any, direct: int) -> LinearSystem:
-        """The linear system of Newton's method."""
-        return NewtonSystem(self.design, reg, direct)
-
-    def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
-        """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
-        u = state.get("u")
-        return state.get("dz") if u is None else self.c * u
 
     def weight_gradient(
         self, evaluation: ScoreEvaluation, previous: tuple[ScoreEvaluation, NDArray] | None = None
@@ -119,86 +85,13 @@ class ScoreProblem:
         half_square = float(self._smoothed(z + b if b else z, small_mu, None)[2]) / small_mu
         return max(risk / half_square if half_square > 0 else 0.0, risk + penalty)
 
-    def evaluate(
-        self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0
-    ) -> ScoreEvaluation:
-        """The multipliers at the scores z, and the loss.
-
-        The search for the intercept starts at b, and may lower the cut by `slack`.
-        """
-        dz, offset, b = self._multipliers(z, mu, center, b, slack)
-        if mu:
-            risk, _ = self.unsmoothed_value(z, b, slack)
-        else:
-            risk = float(self.loss.value_grad(z + b if b else z, self.y, self.c)[0])
-        return ScoreEvaluation(dz, offset, b, risk)
-
-    def line_search(
-        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
-        line: Callable[[float], tuple[float, float]], start: float, b_slope: float = 0.0,
-    ) -> tuple[float, float, int]:  # fmt: skip
-        """The step length along dz, the intercept there, and the number of evaluations.
-
-        `line` gives the first and second derivative of lam Omega along the line; `start` < 0 is the slope
-        of J at t = 0. The intercept is b at t = 0, and predicted to change by `b_slope` times t.
-        """
-        last_t = 0.0
-
-        # the derivative of J along the line: that of lam Omega, and the gradient in the scores times X d
-        def slope(t: float) -> float:
-            nonlocal b, last_t
-            gradient, _, b = self._multipliers(z + t * dz, mu, center, b + b_slope * (t - last_t))
-            last_t = t
-            return line(t)[0] + float(gradient @ dz)
-
-        t, n_evaluations = secant_search(slope, start)
-        return t, b + b_slope * (t - last_t), n_evaluations
-
     def initial_center(self, z: NDArray) -> NDArray | None:
         """The first center; None stands for 0."""
         return None
 
-    def _multipliers(
-        self, z: NDArray, mu: float, center: NDArray | None, b: float, slack: float = 0.0
-    ) -> tuple[NDArray, float, float]:
-        """The gradient in the scores z, the offset of the cut it belongs to, and the intercept."""
-        # the cut is R(v) >= value + offset_gain + dz @ (v - z), for all scores v
-        if not self.intercept:
-            value, dz, offset_gain = self._smoothed(z, mu, center)
-            return dz, float(value + offset_gain - dz @ z) - self._rounding_allowance(dz, z, 0.0), 0.0
-        # offset and slopes of the tangent at each intercept that was tried
-        evaluated: dict[float, tuple[float, NDArray]] = {}
-
-        def tangent_at(b: float) -> Tangent:
-            value, dz, offset_gain = self._smoothed(z + b, mu, center)
-            evaluated[b] = float(value + offset_gain - dz @ (z + b)), dz
-            return Tangent(b, float(value), float(dz.sum()))
-
-        ends = solve_intercept(tangent_at, b, slack=slack)
-        offset, mixed = 0.0, np.zeros_like(z)
-        # the convex combination of both ends whose slope in b is 0: its cut holds for every intercept
-        for weight, end in zip(zero_slope_weights(*ends), ends, strict=True):
-            if weight:
-                offset, mixed = offset + weight * evaluated[end.x][0], mixed + weight * evaluated[end.x][1]
-        b = best_tangent(*ends).x
-        return mixed, offset - self._rounding_allowance(mixed, z, b), b
-
-    def _rounding_allowance(self, dz: NDArray, z: NDArray, b: float) -> float:
-        """An upper bound of what rounding may have added to the offset of a cut."""
-        # the offset is a difference of sums whose terms are at most |dz_i| (|z_i| + |b|)
-        allowance = CUT_ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
-        return allowance if self.loss.separable else allowance + self.risk.summation_error(z)
-
-    def value_at_zero(self) -> float:
-        """The loss at scores of 0."""
-        if not self.loss.separable:
-            return float(self.loss.value_grad(np.zeros(len(self.y)), self.y, self.c)[0])
-
-        def value(part: slice) -> float:
-            y, c = self.y[part], self.c[part]
-            return float(self.loss.value_grad(np.zeros(len(y)), y, c)[0])
-
-        return math.fsum(self.design.map_row_ranges(value))
+    def intercept_slope(self, hessian: Any, dz: NDArray) -> float:
+        """The derivative of the best intercept along dz: intercepts are entries of w."""
+        return 0.0
 
     def unsmoothed_value(
         self, z: NDArray, b: float, slack: float = 0.0, curvature: float = 0.0
@@ -207,42 +100,7 @@ class ScoreProblem:
 
         The search starts at b; `curvature` estimates the second derivative there, if it is positive.
         """
-        if not self.intercept:
-            return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
-
-        def tangent_at(b: float) -> Tangent:
-            value, dz = self.loss.value_grad(z + b, self.y, self.c)
-            return Tangent(b, float(value), float(dz.sum()))
-
-        best = best_tangent(*solve_intercept(tangent_at, b, slack=slack, curvature=curvature))
-        return best.value, best.x
-
-    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
-        """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
-        b = evaluation.b
-        # a smooth loss of a user need not take mu, and another one no center
-        smoothing = () if not mu else (mu,) if center is None else (mu, center)
-        H: Hessian = self.loss.hessian(z + b if b else z, self.y, self.c, *smoothing)
-        if not self.intercept:
-            return H
-        # min_b f(z + b) has the Hessian H - s s' / (1's) with s = H 1, by the implicit function theorem
-        s = hessian_product(H, np.ones_like(z))
-        total = float(s.sum())
-        return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
-
-    def improve_intercepts(
-        self, w: Array, z: NDArray, evaluation: ScoreEvaluation, slack: float
-    ) -> tuple[Array, NDArray, ScoreEvaluation]:
-        """The point with better intercepts, where they are entries of w: they lower the cut by `slack`."""
-        return w, z, evaluation
-
-    def intercept_slope(self, hessian: Any, dz: NDArray) -> float:
-        """The derivative of the best intercept along dz: -1'H dz / 1'H 1, as the slope in b stays 0."""
-        if not self.intercept or not hessian.low_rank:
-            return 0.0
-        # the last vector is H 1 / (1'H 1)^1/2, with sum (1'H 1)^1/2
-        s = hessian.low_rank[-1]
-        return -float(s @ dz) / float(s.sum())
+        return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
 
     def _smoothed(self, z: NDArray, mu: float, center: NDArray | None) -> tuple[Any, NDArray, Any]:
         """The loss smoothed by mu, its gradient in z, and the minorant offset; the loss itself for mu = 0."""
@@ -251,11 +109,6 @@ class ScoreProblem:
             result: tuple[Any, NDArray, Any] = self.loss.smoothed_value_grad(z, self.y, self.c, *smoothing)
             return result
         return *self.loss.value_grad(z, self.y, self.c), 0.0
-
-
-def has_score_hessian(loss: Loss) -> bool:
-    """Whether Newton's method applies to a loss of one score per row."""
-    return not loss.multi_output and loss.has_hessian and (loss.smooth or loss.can_be_smoothed)
 
 
 def bracketed_newton(
