@@ -103,9 +103,10 @@ class NewtonSystem:
         reads = m / X.n + (m / X.n if X.sparse else 1.0)  # dense loops skip rows with h = 0 in X' alone
         step_cost = CALLS_COST + reads * self.pass_cost + (PASS_COST * X.size**2 if self.kept else 0.0)
         limit = (rows if by_rows else columns) / step_cost if possible else math.inf
-        copied = by_rows or (X.sparse and m < self.COPIED_SHARE * X.n and h is diagonal)
-        index = np.flatnonzero(h) if copied and X.operator.can_gather(m) else None
-        part, h_part = (X, h) if index is None else (X.gathered(index), diagonal[index])
+        pairs = isinstance(h, Hessian) and bool(h.pair_blocks)
+        copied = by_rows or (X.sparse and m < self.COPIED_SHARE * X.n and not pairs)
+        index = np.flatnonzero(diagonal) if copied and X.operator.can_gather(m) else None
+        part, h_part = (X, h) if index is None else (X.gathered(index), _of_rows(h, index))
         forcing = self.FORCING if self.keeps else self.SMOOTHED_FORCING
         if limit >= self.MIN_CG_STEPS and not (self.skip and possible):
             found, done = conjugate_gradients(part, h_part, P, g, self.kept, residual, limit, forcing, last)
@@ -193,6 +194,13 @@ class NewtonSystem:
             int(next_skip),
             bool(inexact),
         )
+
+
+def _of_rows(h: Curvature, index: NDArray) -> Curvature:
+    """The second derivatives of some rows, without those that have none: low-rank terms are 0 there."""
+    if not isinstance(h, Hessian):
+        return h[index]
+    return Hessian(h.diagonal[index], tuple(s[index] for s in h.low_rank))
 
 
 def conjugate_gradients(
