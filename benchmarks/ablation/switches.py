@@ -143,10 +143,7 @@ OUTPUTS = NEWTON + "multi_output.systems:OutputSystem"
 SWITCHES = {
     # ------------------------------------------------------------ Newton's method
     "Newton: sampled start": Switch(
-        (
-            Patch(STAGES, "SAMPLES", ()),
-            Patch(NEWTON + "subsampling", "START_SAMPLE_ONE_ROW_IN", ()),
-        ),
+        (Patch(STAGES, "SAMPLES", ()),),
         (*SMOOTH, *NONSMOOTH),
     ),
     "Newton: kept factorization": Switch((Patch(SYSTEM, "_kept_step", without),), SMOOTH),

@@ -13,11 +13,10 @@ import numpy as np
 import riskmin as rm
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import to_numpy
-from riskmin.core import Shard
 from riskmin.problem.compiled import device_loops
 from riskmin.problem.compiled.tracing import trace_loss, trial_scores
 from riskmin.problem.risk import Risk
-from riskmin.solvers.newton.devices.score_problem import CurvedSmoothing, score_cut
+from riskmin.solvers.newton.devices.row_model import CurvedSmoothing
 
 LOSSES = [
     rm.Hinge(),
@@ -107,9 +106,15 @@ def check_cut(shard, loss, z, y):
     if loss.has_offset:  # without second derivatives
         return 0.0
     loss = loss if loss.smooth else CurvedSmoothing(loss, 0.3)
-    host = Shard(None, y, to_numpy(shard.c), {})
     found = device_loops.score_cut(shard, trace_loss(loss), z, -0.25)
-    expected = score_cut(host, loss, -0.25, True, None, (z, z))
+    s, c = z - 0.25, to_numpy(shard.c)
+    value, g, offset = loss.offset_tangent(s, y, c)
+    h, terms = loss.hessian(s, y, c).diagonal, abs(g) @ (abs(z) + 0.25)
+    sums = [value, value + offset - g @ s, abs(value) + offset + terms, g.sum(), abs(g).sum(), h.sum()]
+    for some in (g > 0, g < 0):  # the cut of these rows alone
+        value, slopes, offset = loss.offset_tangent(s, y, c * (some & (h > 0)))
+        sums += [abs(slopes.sum()), value + offset - slopes @ s]
+    expected = g, h, np.array([float(v) for v in sums])
     # the offset of a cut is a difference of larger sums
     size = np.maximum(np.abs(expected[2]), expected[2][2])
     report(f"{loss!r}, sums of a cut", found[2] / size, expected[2] / size)

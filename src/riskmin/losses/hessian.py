@@ -7,15 +7,6 @@ from riskmin.core import Array, Hessian, PairBlock
 from riskmin.numerics.sorting import prefix_sums, ranks_in_sorted
 
 
-def separable_hessian(h: Array, intercept: bool) -> Hessian:
-    r"""Return the Hessian of a separable loss with second derivatives h.
-
-    If an intercept is minimized out, the Schur complement subtracts the rank-one term h h' / sum h.
-    """
-    total = float(h.sum()) if intercept else 0.0
-    return Hessian(h, (h / total**0.5,)) if total > 0 else Hessian(h)
-
-
 def hessian_product(hessian: Hessian, V: Array) -> Array:
     """Return the product H V, for V of shape (n,) or (n, k)."""
     column = (slice(None), *(None,) * (V.ndim - 1))

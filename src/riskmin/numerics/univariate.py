@@ -215,3 +215,36 @@ def _beyond_minimum(lo: Tangent, hi: Tangent, gap: float) -> float:
     # the mean curvature; tangents at a distance of e give a gap of about curvature e^2 / 2
     curvature = (hi.slope - lo.slope) / (hi.x - lo.x)
     return near.x + sign * (2 * abs(near.slope) / curvature + 0.5 * math.sqrt(gap / curvature))
+
+
+def bracketed_newton(
+    derivatives: Callable[[float], tuple[float, float]], start: float, ratio: float
+) -> tuple[float, int]:
+    """Return the minimizer of a convex function on t > 0 by its first two derivatives, and the evaluations.
+
+    Newton's method from t = 1, safeguarded by a bracket that is at least halved every third evaluation: on
+    exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0, of which a share of
+    `ratio` may be left.
+    """
+    # the slope is negative at lo and not at hi; `width` is that of the bracket at the last check
+    lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
+    for n_evaluations in range(1, 61):
+        slope, curvature = derivatives(t)
+        if abs(slope) <= ratio * abs(start):
+            return t, n_evaluations
+        lo, hi = (t, hi) if slope < 0 else (lo, t)
+        # where the second derivative vanishes, the step is infinite and leaves the bracket
+        new = t - slope / curvature if curvature > 0 else math.inf
+        # every third evaluation, a bracket that was not halved since the last check is bisected
+        slow = n_evaluations % 3 == 0 and hi - lo > 0.5 * width
+        # far too long steps, as where exponentials overflow, are shortened by powers of ten
+        slow = slow or (lo == 0 and new > 0.5 * hi)
+        width = hi - lo if n_evaluations % 3 == 0 else width
+        if slow or not lo < new < hi:
+            new = 10 * t if hi == math.inf else 0.1 * hi if lo == 0 else 0.5 * (lo + hi)
+        new = min(new, 10 * t)
+        if not lo < new < hi:
+            break
+        t = new
+    # the function decreases up to lo, so that lo is a descent step; it is 0 where no slope was negative
+    return lo or t, n_evaluations

@@ -43,12 +43,8 @@ class DesignOperator:
     MAX_RANGES = 64
     """The largest number of such ranges, which depends on the data alone, as that of the shards."""
 
-    dense_speedup = 8.0
-    """The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
     updates_pay = True
     """Whether an adjoint product costs less if most entries of its vector are 0."""
-    rounded_gram = False
-    """Whether the matrices of `factorized` are in a lower precision: false from a poor direction on."""
 
     def __init__(self, risk: Risk) -> None:
         assert risk.row_metadata is not None
@@ -162,14 +158,6 @@ class DesignOperator:
         """Whether there is memory for the linear system of so many rows."""
         return self.can_gather(n_rows)
 
-    def factorized(self, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array] | None:
-        """A function that solves (lam K + X' H X) d = g for d, where this is done beside X; else None."""
-        return None
-
-    def solve_by_rows(self, reg: Any, lam: float, hessian: Hessian, g: Array) -> Array | None:
-        """The d of (lam K + X' H X) d = -g in the active rows, where this is done beside X; else None."""
-        return None
-
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
@@ -235,32 +223,6 @@ class DesignOperator:
         self.run_ranges(kernel, *args, out, memory=memory)
         total: NDArray = out[0] if len(out) == 1 else out.sum(axis=0)
         return total
-
-    def combination(self, a: NDArray, t: float, b: NDArray) -> NDArray:
-        """The vector a + t b, for vectors with one entry per row."""
-        if a.ndim > 1 or len(self.row_ranges) == 1:
-            return np.asarray(a + t * b)
-        out = np.empty(a.shape)
-        self.run_ranges(_row_vectors().combination_of_ranges, a, t, b, out)
-        return out
-
-    def inner(self, a: NDArray, b: NDArray) -> float:
-        """sum_i a_i b_i."""
-        if len(self.row_ranges) == 1:
-            return float(a @ b)
-        return float(self.range_sums(1, _row_vectors().inner_of_ranges, a, b)[0])
-
-    def weighted_square(self, a: NDArray, b: NDArray) -> float:
-        """sum_i a_i b_i^2."""
-        if len(self.row_ranges) == 1:
-            return float(a @ (b * b))
-        return float(self.range_sums(1, _row_vectors().weighted_square_of_ranges, a, b)[0])
-
-    def total(self, a: NDArray) -> float:
-        """sum_i a_i."""
-        if len(self.row_ranges) == 1:
-            return float(a.sum())
-        return float(self.range_sums(1, _row_vectors().total_of_ranges, a)[0])
 
     def count_nonzero(self, a: NDArray) -> int:
         """The number of entries other than 0."""

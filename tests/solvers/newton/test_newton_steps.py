@@ -155,8 +155,9 @@ def test_misleading_samples_of_the_rows_cost_little(loss, reg):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_samples_of_many_rows_save_evaluations_on_all_rows(intercept):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((4000, 3)) * [1, 10, 0.1]
-    y = X @ [1, 0.1, 2] + rng.standard_t(2, 4000)
+    n = 2**20 // 3 + 1  # a pass over fewer entries costs less than a sample
+    X = rng.standard_normal((n, 3)) * [1, 10, 0.1]
+    y = X @ [1, 0.1, 2] + rng.standard_t(2, n)
     obj = Objective(linear_risk(X, y, rm.Absolute(), fit_intercept=intercept), Quadratic(np.eye(3)), 1e-6)
     result, unsampled = (minimize(obj, Newton(sampled=sampled), tol=1e-6) for sampled in (True, False))
     assert result.status == unsampled.status == "converged"
@@ -187,7 +188,7 @@ def test_it_starts_from_the_multipliers_of_dual_ascent(problem):
         steps_to(1e-6, obj, run)
         for run in (Newton().iterates(obj, zero), Newton().warm_start(obj, last.state(), obj))
     )
-    assert warm < cold
+    assert warm < 0.75 * cold
 
 
 # ---------------------------------------------------------------- places of the rows

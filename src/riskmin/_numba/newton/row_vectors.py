@@ -20,61 +20,6 @@ def inner(a: Any, b: Any) -> float:
     return s
 
 
-@njit(fastmath={"contract", "reassoc", "nsz"})
-def _weighted_square(a: Any, b: Any) -> float:
-    """sum_i a_i b_i^2."""
-    s = 0.0
-    for i in range(len(a)):
-        s += a[i] * (b[i] * b[i])
-    return s
-
-
-@njit(fastmath={"contract", "reassoc", "nsz"})
-def _total(a: Any) -> float:
-    """sum_i a_i."""
-    s = 0.0
-    for i in range(len(a)):
-        s += a[i]
-    return s
-
-
-@njit()
-def inner_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
-    """Set out[k, 0] to sum_i a_i b_i over rows ends[k] to ends[k + 1] - 1."""
-    k = next_item(progress)
-    while k >= 0:
-        out[k, 0] = inner(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
-        k = next_item(progress)
-
-
-@njit()
-def weighted_square_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, b: Any, out: Any) -> None:
-    """Set out[k, 0] to sum_i a_i b_i^2 over rows ends[k] to ends[k + 1] - 1."""
-    k = next_item(progress)
-    while k >= 0:
-        out[k, 0] = _weighted_square(a[ends[k] : ends[k + 1]], b[ends[k] : ends[k + 1]])
-        k = next_item(progress)
-
-
-@njit()
-def total_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) -> None:
-    """Set out[k, 0] to sum_i a_i over rows ends[k] to ends[k + 1] - 1."""
-    k = next_item(progress)
-    while k >= 0:
-        out[k, 0] = _total(a[ends[k] : ends[k + 1]])
-        k = next_item(progress)
-
-
-@njit()
-def combination_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, t: float, b: Any, out: Any) -> None:
-    """Set out to a + t b, rounded after each operation."""
-    k = next_item(progress)
-    while k >= 0:
-        for i in range(ends[k], ends[k + 1]):
-            out[i] = a[i] + t * b[i]
-        k = next_item(progress)
-
-
 @njit()
 def nonzeros_of_ranges(progress: Any, memory: Any, ends: Any, a: Any, out: Any) -> None:
     """Set out[k, 0] to the number of entries other than 0 of rows ends[k] to ends[k + 1] - 1."""

@@ -6,28 +6,20 @@ This is the proximal point method for the dual problem, with a semismooth Newton
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
-from riskmin.core import Array, Cut, Iterate, NDArray, Solver
+from riskmin.core import Array, Cut, Iterate, Solver
 from riskmin.core.messages import check_whole
 from riskmin.core.registry import repr_of_changes
 from riskmin.problem.objective import Objective
-from riskmin.solvers.base import mix_two
-from riskmin.solvers.newton.devices.score_problem import DeviceScoreProblem
-from riskmin.solvers.newton.hessian_reuse import ReusedHessian
-from riskmin.solvers.newton.linear_system import LinearSystem
 from riskmin.solvers.newton.multi_output.stages import MultiOutputNewton, multi_output_reason
-from riskmin.solvers.newton.point import NewtonPoint, NewtonState
-from riskmin.solvers.newton.score_problem import ScoreProblem, has_score_hessian
+from riskmin.solvers.newton.row_model import has_multipliers, has_score_hessian
 from riskmin.solvers.newton.stages import StagedNewton
-from riskmin.solvers.newton.subsampling import sampled_start
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,13 +32,13 @@ class Newton(Solver):
 
     followed by a line search on cached scores: one forward and one adjoint pass over X.
 
-    **Losses of one score per row** with `L2` have one loop, in the weights and the intercept together. A step
-    is solved by factorizing the matrix of the columns or that of the rows with nonzero second derivatives,
-    or by conjugate gradients with the last factorization or the diagonal as preconditioner, whichever has
-    the least counted cost; a factorization is used again while the squared gradient norm falls a
-    hundredfold per step. The multipliers that a step predicts are stationary at its end, so that the
-    complementarity there is their gap. Iterates are the start and points with a proved gap: 5e-4 first,
-    then a thousandth of the last one.
+    **Losses of one score per row** have one loop, in the weights and the intercept together. A step is solved
+    by factorizing the matrix of the columns or that of the rows with nonzero second derivatives, or by
+    conjugate gradients with the last factorization or the diagonal as preconditioner, whichever has the least
+    counted cost; a factorization is used again while the squared gradient norm falls a hundredfold per step.
+    The multipliers that a step predicts are stationary at its end, so that the complementarity there is their
+    gap. Losses without conjugates have tangents as cuts instead. Iterates are the start and points with a
+    proved gap: 5e-4 first, then a thousandth of the last one.
 
     **Nonsmooth losses** that are a maximum over multipliers, such as `Hinge` and `RocArea`, become smooth
     when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is subtracted inside the maximum. The multipliers of
@@ -54,12 +46,7 @@ class Newton(Solver):
     itself. The certified gap is the sum of two terms: complementarity, which only a smaller :math:`\mu` or
     another center :math:`\bar\beta` decreases, and stationarity, which only more steps decrease. As soon as
     stationarity is below half of complementarity, the center moves to the multipliers of the point and
-    :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0, and
-    :math:`\mu` decreases after each full step as long as complementarity is large.
-
-    Other regularizers, losses without conjugate and devices have the tangents at their points as cuts, and an
-    iterate per step. There smooth losses keep the matrix, of a sample if there are many rows per column, as
-    long as each step divides the squared gradient norm by 50, or run conjugate gradients to a fifth of it.
+    :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0.
 
     **Losses of several scores per row** with `L2` and local rows take the same stages. The matrix of all
     weights is factorized by its columns or its rows, or conjugate gradients are preconditioned by the
@@ -104,14 +91,6 @@ class Newton(Solver):
     converged True
     """
 
-    # class attributes, not settings: shares of the initial mu, and numbers of steps
-    MU_FLOOR = 1e-13
-    WARM_MU_SHARE = 0.1
-    EARLY_COMPLEMENTARITY = 0.005
-    SLOW_MU_DECREASE = 0.5
-    SLOW_AFTER_STEPS = 4
-    PREDICTED_GAP_SHARE = 0.3  # a cut of predicted multipliers is worth an iterate if it leaves this share
-    INTERCEPT_GAP_SHARE = 1e-5  # the share of the gap by which an inexact intercept may lower a cut
     # passes per digit without a factorization; nearly all rows of a nonsmooth loss are active there
     WIDE_PASSES_PER_DIGIT, WIDE_NONSMOOTH_PASSES_PER_DIGIT = 20.0, 1000.0
 
@@ -138,7 +117,7 @@ class Newton(Solver):
             return f"Newton needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle"
         name = type(risk.loss.chosen).__name__
         # beside X there is one multiplier per row
-        if namespace(table.y) is not np and not DeviceScoreProblem.has_multipliers(risk.loss):
+        if namespace(table.y) is not np and not has_multipliers(risk.loss):
             return f"Newton on arrays of torch or CuPy needs a loss of single rows, not {name}: use Auto"
         if not has_score_hessian(risk.loss):
             return (
@@ -159,32 +138,17 @@ class Newton(Solver):
         return self.WIDE_PASSES_PER_DIGIT if risk.loss.smooth else self.WIDE_NONSMOOTH_PASSES_PER_DIGIT
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield the start, then points with proved gaps; in the general form, one point per step."""
+        """Yield the start, then points with proved gaps."""
         self.check_supports(obj)
         if namespace(w0) is not np:  # vectors with one entry per column are NumPy's
             return (_beside(w0, it) for it in self.iterates(obj, to_numpy(w0)))
         staged = self._staged(obj)
-        if staged is not None:
-            if self.sampled and not w0.any():
-                return staged.iterates(staged.sampled_start())
-            return staged.iterates(staged.start(staged.augmented(w0)))
-        problem = choose_score_problem(obj)
-        reuse = problem.can_reuse_hessian
-        # one step solves the squared loss exactly, so a sample saves nothing
-        if not self.sampled or w0.any() or (reuse and problem.loss.constant_curvature):
-            w, mu = w0, 0.0
-        else:
-            w, mu = sampled_start(obj, w0, partial(self._run_sampled, reuse=reuse), reuse)
-        sampled = w is not w0
-        point = self._point(obj, problem, w, mu, reuse)
-        if sampled:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
-            zero = problem.value_at_zero()
-            better = point.evaluation.risk + obj.lam * obj.reg.value(w) < zero
-            point = point if better else self._point(obj, problem, w0, 0.0, reuse)
-        return self._run_from(obj, problem, point, reuse)
+        if self.sampled and not w0.any():
+            return staged.iterates(staged.sampled_start())
+        return staged.iterates(staged.start(staged.augmented(w0)))
 
-    def _staged(self, obj: Objective) -> StagedNewton | None:
-        """The stages for an objective with `L2`; None if the general form is for it."""
+    def _staged(self, obj: Objective) -> StagedNewton:
+        """The loop for an objective."""
         kind = MultiOutputNewton if obj.risk.multi_output else StagedNewton
         return kind.of(obj, self.direct, self.mu_decrease)
 
@@ -193,136 +157,19 @@ class Newton(Solver):
     ) -> Iterator[Iterate] | None:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
         self.check_supports(obj)
-        staged = self._staged(obj)
-        if staged is not None:
-            return staged.warm_started(state)
-        if obj.risk.loss.smooth:
-            return None
-        # in states of dual ascent, "next" is the primal point of the dual variables u
-        w = state["next"] if "u" in state and "next" in state else state["w"]
-        problem = choose_score_problem(obj)
-        center = problem.saved_score_gradient(state) if problem.uses_center else None
-        return self._run_from(obj, problem, self._point(obj, problem, w, 0.0, False, center), False)
+        return self._staged(obj).warm_started(state)
 
     def verifies_states(self, obj: Objective) -> bool:
-        """For losses of one score per row: scores and cuts are computed again."""
-        return self._staged(obj) is not None
+        """Scores and cuts are computed again."""
+        return True
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         self.check_supports(obj)
         staged = self._staged(obj)
-        if staged is not None:  # no state of another form, whose cuts are not computed again
-            return staged.iterates(staged.restored(state), resumed=True)
-        saved = NewtonState.from_arrays(obj, state)
-        problem = choose_score_problem(obj)
-        system = self._linear_system(obj, problem, "last_square" in saved.system)
-        saved = saved.beside(problem.c)
-        system.restore(saved.system)
-        iterates = self._run(obj, problem, system, saved.point, saved.best)
-        next(iterates)  # the iterate that was saved
-        return iterates
-
-    def _run_sampled(self, obj: Objective, w: Array, mu: float, reuse: bool) -> Iterator[Iterate]:
-        """The iterates on a sample of the rows."""
-        problem = choose_score_problem(obj)
-        return self._run_from(obj, problem, self._point(obj, problem, w, mu, reuse), reuse)
-
-    def _point(
-        self, obj: Objective, problem: ScoreProblem, w: Array, mu: float, reuse: bool,
-        center: NDArray | None = None,
-    ) -> NewtonPoint:  # fmt: skip
-        """The point of the weights w; without `reuse`, mu = 0 stands for the initial mu of the problem."""
-        z = problem.design.forward(w)
-        if not reuse:
-            # known multipliers are near the optimal ones, so less smoothing suffices
-            mu_share = 1.0 if center is None else self.WARM_MU_SHARE
-            mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
-            center = problem.initial_center(z) if center is None else center
-        evaluation = problem.evaluate(z, mu, center, 0.0)
-        return NewtonPoint(w, z, evaluation, problem.weight_gradient(evaluation), center, mu, mu)
-
-    def _linear_system(self, obj: Objective, problem: ScoreProblem, reuse: bool) -> LinearSystem:
-        """The linear system, without a matrix yet; with `reuse`, one that keeps its factorization."""
-        if not reuse:
-            return problem.newton_system(obj.reg, self.direct)
-        constant = problem.loss.constant_curvature
-        sampled = self.sampled and not constant
-        return ReusedHessian(problem.design, obj.reg, self.direct, problem.intercept, sampled, constant)
-
-    def _run_from(
-        self, obj: Objective, problem: ScoreProblem, point: NewtonPoint, reuse: bool
-    ) -> Iterator[Iterate]:
-        """The iterates from a point."""
-        system = self._linear_system(obj, problem, reuse)
-        return self._run(obj, problem, system, point, obj.project_out_intercepts(point.cut))
-
-    def _run(
-        self, obj: Objective, problem: ScoreProblem, system: LinearSystem, point: NewtonPoint, best: Cut
-    ) -> Iterator[Iterate]:
-        """The iterates from a point, a linear system and the best cut so far."""
-        n_evaluations, decrease = 1, math.inf
-        while True:
-            obj.count.calls += 1
-            value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
-            info = {"mu": point.mu, "evaluations": n_evaluations, "decrease": decrease}
-            system_state = system.to_state()
-            state = NewtonState(point, best, system_state).to_arrays
-            near = point.evaluation.b if problem.intercept and problem.smooth else None
-            yield Iterate(point.w, value, best, info, state, near)
-            complementarity, moved = point.complementarity(), None
-            fitted = problem.intercept or obj.n_intercepts
-            slack = self.INTERCEPT_GAP_SHARE * max(value - obj.lower(best), 0.0) if fitted else 0.0
-            # a center must be the multipliers at the end of a stage, but without one a stage may end early
-            large = complementarity > self.EARLY_COMPLEMENTARITY * point.initial_mu
-            early = point.full and not problem.uses_center and large
-            if not point.mu or not (early or point.stationary(obj, value, complementarity)):
-                step = obj, problem, system
-                direction = point.direction(*step, complementarity)
-                gap = value - obj.lower(best)
-                cut = point.predicted_cut(*step, direction, value, gap)
-                if cut is not None and obj.lower(cut) > value - self.PREDICTED_GAP_SHARE * gap:
-                    # the same point with a better bound, before it moves
-                    best, n_evaluations = cut, 0
-                    state = NewtonState(point, best, system_state).to_arrays
-                    yield Iterate(point.w, value, best, info, state, near)
-                elif cut is not None:
-                    best = max(best, cut, key=obj.lower)
-                # with mu, a stage ends where its steps are rounding: its multipliers are the next center
-                if not point.mu or -direction.slope > point.ROUNDING_SLOPE * value:
-                    moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
-                # a reused or sampled matrix may have given no descent direction: once more with a better one
-                if moved is None and system.discard():
-                    direction = point.direction(*step, complementarity)
-                    moved, n_evaluations, decrease = point.newton_step(*step, direction, slack)
-            if moved is None:  # the stage ends, or no descent is left in this precision
-                if point.mu <= self.MU_FLOOR * point.initial_mu:
-                    return  # the remaining gap is rounding
-                moved, n_evaluations = point.with_mu(self._next_mu(point, problem), problem, slack), 1
-            point = moved
-            cut = obj.project_out_intercepts(point.cut)
-            # the convex combination of both cuts with the best lower bound, unless rounding makes it worse
-            mixed, _ = mix_two(best, cut, obj)
-            best = max(mixed, cut, key=obj.lower)
-
-    def _next_mu(self, point: NewtonPoint, problem: ScoreProblem) -> float:
-        """The mu of the next stage: a larger one if this stage took many steps."""
-        slow = point.steps > self.SLOW_AFTER_STEPS and problem.uses_center
-        return (max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease) * point.mu
+        return staged.iterates(staged.restored(state), resumed=True)
 
 
 def _beside(w0: Array, it: Iterate) -> Iterate:
     """An iterate whose point and cut are in the library of w0."""
     return it._replace(w=as_array_like(it.w, w0), cut=Cut(as_array_like(it.cut.a, w0), it.cut.b))
-
-
-SCORE_PROBLEMS: tuple[type[ScoreProblem], ...] = (
-    DeviceScoreProblem,
-    ScoreProblem,
-)
-"""From the most special to the most general."""
-
-
-def choose_score_problem(obj: Objective) -> ScoreProblem:
-    """The score problem of an objective."""
-    return next(kind for kind in SCORE_PROBLEMS if kind.accepts(obj)).from_objective(obj)

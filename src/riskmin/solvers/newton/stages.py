@@ -2,13 +2,14 @@ r"""Newton's method with a certificate, in the weights and the intercept v toget
 
 .. math:: J(v) = \tfrac12 v^\top P v + \sum_i c_i\, l(z_i, y_i), \qquad z = X v,
 
-where P is 0 for the intercept. The loop of `StagedNewton.iterates`:
+where P is lam K, and 0 for the intercept. The loop of `StagedNewton.iterates`:
 
 1. a *step* d solves (P + X' H X) d = -g for the smoothed J_mu; mu = 0 if the loss is smooth;
 2. its *predicted multipliers* s + H X d have X' (s + H X d) = -P (v + d), so that the gap of their cut at
    v + d is their complementarity alone. The cut is made only where the error of the quadratic model, which is
    about what is left to gain, says that its gap will be small enough;
 3. a step that decreases J_mu too little or much is shortened or lengthened by a search along the line;
+   Losses without a conjugate have tangents as cuts instead: their gap is the stationarity;
 4. once the error of the model is below the complementarity, the center moves to the multipliers, and mu
    decreases: the proximal point method for the dual problem.
 """
@@ -23,14 +24,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
 from riskmin.core import Array, Cut, Iterate, NDArray
-from riskmin.problem.certificate import balanced, multiplier_cut
 from riskmin.problem.design_operator import DesignOperator
-from riskmin.problem.intercept import INTERCEPT_RELATIVE_GAP
+from riskmin.problem.intercept import INTERCEPT_RELATIVE_GAP, intercept_of_scores
 from riskmin.problem.objective import Objective
-from riskmin.solvers.newton.columns_and_ones import ColumnsAndOnes
+from riskmin.solvers.base import beside_another_library
+from riskmin.solvers.newton.columns_and_ones import ColumnsAndOnes, Curvature
+from riskmin.solvers.newton.devices.design import DeviceColumns, DeviceDesign
+from riskmin.solvers.newton.devices.row_model import DeviceRowModel
+from riskmin.solvers.newton.penalty import Penalty
 from riskmin.solvers.newton.row_model import RowModel, RowSums
-from riskmin.solvers.newton.subsampling import sampled_objective
+from riskmin.solvers.newton.subsampling import BESIDE_MIN_ENTRIES, sampled_objective
 from riskmin.solvers.newton.systems import NewtonSystem, Step
 from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
 
@@ -39,11 +44,13 @@ class Point(NamedTuple):
     """Weights and intercept v, the scores z = X v, and the smoothed loss there."""
 
     v: NDArray
-    z: NDArray
-    s: NDArray
+    z: Array
+    mu: float
+    center: Array
+    s: Array
     """The slopes of the rows."""
-    h: NDArray
-    """Their second derivatives."""
+    h: Curvature | None
+    """Their second derivatives; None if they are computed when a step needs them."""
     sums: RowSums
     penalty: float
     """v' P v / 2."""
@@ -89,7 +96,7 @@ NUMBERS = ("mu", "target", "first_mu", "share", "steps", "stage_steps")
 
 @dataclass
 class StagedNewton:
-    """Newton's method for an objective with L2 and local rows of a traced loss."""
+    """Newton's method for an objective with a quadratic penalty."""
 
     FIRST_GAP, GAP_SHARE = 5e-4, 1e-3
     """Iterates end with a proof of the first relative gap, then of the second share of that before."""
@@ -127,27 +134,26 @@ class StagedNewton:
     mu_decrease: float
     model: RowModel
     X: ColumnsAndOnes = field(init=False)
-    P: NDArray = field(init=False)
+    P: Penalty = field(init=False)
 
     def __post_init__(self) -> None:
         obj, design = self.obj, self.model.design
         self.intercept = bool(obj.risk.intercept.profiled)
-        self.X = ColumnsAndOnes.of(design, self.intercept)
-        self.P = np.zeros(self.X.size)
-        self.P[: self.X.p] = obj.lam * obj.reg.terms(np.ones(self.X.p)).square
+        if isinstance(design, DeviceDesign):
+            self.X: ColumnsAndOnes = DeviceColumns(design, self.intercept)
+        else:
+            self.X = ColumnsAndOnes.of(design, self.intercept)
+        self.P = Penalty(obj, self.X.p, self.X.size)
         self.system = NewtonSystem(self.X, self.P, self.model.smooth, self.direct)
         self.max_steps = min(max(self.ITERATE_ENTRIES // self.X.nnz, 1), self.MAX_STEPS)
 
     @classmethod
-    def of(cls, obj: Objective, direct: int, mu_decrease: float) -> StagedNewton | None:
-        """The method for an objective; None if another form of Newton's method is for it."""
+    def of(cls, obj: Objective, direct: int, mu_decrease: float) -> StagedNewton:
+        """The method for an objective."""
         risk: Any = obj.risk
-        if not (obj.reg.diagonal and obj.reg.smooth) or risk.multi_output:
-            return None
-        if not isinstance(risk.row_metadata.y, np.ndarray):
-            return None
-        model = RowModel.of(risk.loss, DesignOperator(risk))
-        return None if model is None else cls(obj, direct, mu_decrease, model)
+        if beside_another_library(risk):
+            return cls(obj, direct, mu_decrease, DeviceRowModel(risk.loss, DeviceDesign(risk)))
+        return cls(obj, direct, mu_decrease, RowModel.of(risk.loss, DesignOperator(risk)))
 
     def augmented(self, w: NDArray) -> NDArray:
         """Weights w and an intercept of 0."""
@@ -157,15 +163,16 @@ class StagedNewton:
     def at(self, v: NDArray, z: NDArray, mu: float, center: NDArray) -> Point:
         """The point v, whose scores are z."""
         s, h, sums = self.model.at(z, mu, center)
-        penalty = 0.5 * float((self.P * v) @ v)
-        return Point(v, z, s, h, sums, penalty, sums.value + penalty, sums.smoothed + penalty)
+        penalty = 0.5 * float(self.P.product(v) @ v)
+        return Point(v, z, mu, center, s, h, sums, penalty, sums.value + penalty, sums.smoothed + penalty)
 
     def start(
         self, v: NDArray, mu: float = 0.0, center: NDArray | None = None, target: float = FIRST_GAP
     ) -> Run:
         """The first point of a run; mu = 0 stands for a smoothing term as large as the loss."""
         model, X = self.model, self.X
-        z, u0 = X.forward(v), np.zeros(X.n) if center is None else center
+        z = X.forward(v)
+        u0 = 0.0 * z if center is None else center
         exact = None
         if not mu and (not model.smooth or self._lacks_curvature(z, u0)):
             exact, mu = self._first_mu(v, z)
@@ -190,7 +197,7 @@ class StagedNewton:
         if self.intercept and run.mu and exact.sums.slope**2 > left * exact.sums.curvature:
             return
         a = self.X.adjoint(exact.s)
-        g, run.pulled = self.P * exact.v + a, (exact.s, a, 0)
+        g, run.pulled = self.P.product(exact.v) + a, (exact.s, a, 0)
         if run.x.v[: self.X.p].any() or self._stationarity(exact, g) + exact.sums.complementarity <= left:
             self._prove_stage(run, exact, g)
 
@@ -206,9 +213,10 @@ class StagedNewton:
     def _first_mu(self, v: NDArray, z: NDArray) -> tuple[Point, float]:
         """The point nearly without smoothing, and the mu whose smoothing term is as large as the loss."""
         model = self.model
-        probe = 1e-3 * (float(model.c @ np.abs(z - model.y)) or 1.0)
-        x = self.at(v, z, probe, np.zeros(len(z)))
-        square = 0.5 * float(model.c @ model.multipliers(x.s) ** 2)
+        probe = 1e-3 * (float(model.c @ abs(z - model.y)) or 1.0)
+        x = self.at(v, z, probe, 0.0 * z)
+        # what smoothing has subtracted, for mu = 1
+        square = (x.sums.value - x.sums.complementarity - x.sums.smoothed) / probe
         return x, x.sums.value / square if x.sums.value > 0 and square > 0 else x.penalty or 1.0
 
     def _best_shift(self, z: NDArray, mu: float, center: NDArray) -> float:
@@ -224,7 +232,7 @@ class StagedNewton:
         enough = 0.1 * abs(sums.slope)
         if not mu:
             enough = min(enough, math.sqrt(INTERCEPT_RELATIVE_GAP * sums.curvature * abs(sums.value)))
-        line, enough = np.full(len(z), step), enough * abs(step)
+        line, enough = step + 0.0 * z, enough * abs(step)
         t = self.model.minimize_along(z, line, mu, center, 0.0, 0.0, enough)
         if t > self.INFINITE_STEP:
             self.obj.risk(np.zeros(self.X.p))  # raises an error if there is no best intercept
@@ -236,14 +244,18 @@ class StagedNewton:
         That of a nonsmooth loss is another one than that of the smoothed loss: J(w) exceeds the minimum over
         b by at most a share of the complementarity.
         """
-        model, complementarity, none = self.model, x.sums.complementarity, np.zeros(len(x.z))
+        model, complementarity, none = self.model, x.sums.complementarity, 0.0 * x.z
         if not self.intercept or not math.isfinite(x.value):
             return x.value, None
         if not model.smooth:
             if not complementarity > 0:
                 return x.value, None
+            if model.conjugate is None:
+                value = intercept_of_scores(model.loss, x.z, model.y, model.c, 0.0)[1]
+                return min(x.value, value + x.penalty), None
             # smoothing subtracts at most mu sum_i c_i u_i^2 / 2
-            square = float(model.c @ np.maximum(model.conjugate.lower**2, model.conjugate.upper**2))
+            lower, upper = model.conjugate.lower, model.conjugate.upper
+            square = float(model.c @ namespace(lower).maximum(lower**2, upper**2))
             mu = self.MAX_VALUE_EXCESS * complementarity / square
             _, _, sums = model.at(x.z + self._best_shift(x.z, mu, none), mu, none)
             return min(x.value, sums.value + x.penalty), None
@@ -263,18 +275,30 @@ class StagedNewton:
         if not resumed:
             yield self._iterate(run, run.x)
         while not run.ended:
-            g = self.P * run.x.v + self._pull_back(run)
+            g = self.P.product(run.x.v) + self._pull_back(run)
             before, run.stationarity = run.stationarity, self._stationarity(run.x, g)
             run.lost = run.rounding and not run.stationarity < self.LOST_STATIONARITY * before
-            if run.mu and (run.lost or run.stationarity <= 0.5 * run.x.sums.complementarity):
+            if run.mu and (run.lost or self._stage_ends(run)):
                 worth = run.x.sums.complementarity <= self.STAGE_GAP * abs(run.x.value) or run.lost
                 shown = run.x if worth and self._prove_stage(run, run.x, g) else None
                 self._next_stage(run)
             else:
-                run.ended = run.lost
-                shown = self._step(run, g)
+                run.ended, shown = run.lost, None
+                if self._proves_by_tangents(run):
+                    shown = run.x if self._prove_stage(run, run.x, g) else None
+                shown = self._step(run, g) or shown
             if shown is not None or run.steps >= self.max_steps or run.ended:
                 yield self._iterate(run, shown or run.x)
+
+    def _stage_ends(self, run: Run) -> bool:
+        """Whether only a smaller mu or another center would decrease the gap further."""
+        # a center must be the multipliers at the end of a stage; without one, it may end earlier
+        return run.stationarity <= (0.5 if self.model.has_center else 2.0) * run.x.sums.complementarity
+
+    def _proves_by_tangents(self, run: Run) -> bool:
+        """Whether the tangent at a point, without smoothing and multipliers, proves the target."""
+        enough = run.stationarity <= run.target * abs(run.x.value) or run.lost
+        return not run.mu and not self.model.predicts and enough
 
     def _step(self, run: Run, g: NDArray) -> Point | None:
         """Take a Newton step; return its end if a gap is proved there that is worth an iterate."""
@@ -288,16 +312,21 @@ class StagedNewton:
             )
             return None
         likely = 1 / (self.RESIDUAL * max(run.share, 1e-9))
-        step = self.system.solve(x.h, g, self.RESIDUAL * allowed, likely)
+        h = self.model.second_derivatives(x.z, x.mu, x.center) if x.h is None else x.h
+        step = self.system.solve(h, g, self.RESIDUAL * allowed, likely)
         run.steps, run.stage_steps = run.steps + 1, run.stage_steps + 1
         new, dz = self._moved(x, step, run.mu, run.center)
         slope = float(g @ step.v)
+        if self.X.rejects(h, step.v, dz, self.P, -slope):
+            self.system.kept = None
+            return self._step(run, g)
         run.rounding = not slope < -self.ROUNDING * abs(x.smoothed)
         if not run.mu:
             # what the quadratic model has not foreseen is about what is left to gain
             error = abs(new.smoothed - x.smoothed - 0.5 * slope)
             run.share = min(error / abs(0.5 * slope), 1.0) if slope else 0.0
-            if 2 * (error + step.left) + step.residual <= allowed or run.rounding:
+            known = 2 * (error + step.left) + step.residual <= allowed or run.rounding
+            if known and self.model.predicts:
                 target = math.inf if run.rounding else run.target
                 shown = new if self._prove_step(run, dz, new, step.residual, target) else None
         decrease = x.smoothed - new.smoothed
@@ -317,7 +346,7 @@ class StagedNewton:
         s = run.x.s
         if run.pulled is not None and run.pulled[0] is s:
             return run.pulled[1]
-        if self.X.nnz < self.MIN_UPDATED_ENTRIES:
+        if self.X.nnz < self.MIN_UPDATED_ENTRIES or not self.X.updates_pay:
             return self.X.adjoint(s)
         if run.pulled is not None and run.mu:
             before, a, updates = run.pulled
@@ -341,21 +370,12 @@ class StagedNewton:
 
     def _prove_step(self, run: Run, dz: NDArray, new: Point, residual: float, target: float) -> bool:
         """Whether the multipliers that a step predicts prove the target at its end."""
-        x, model, allowed = run.x, self.model, target * abs(new.value)
-        u = self._feasible(x.s + x.h * dz, x.h)
-        s = model.c * u
-        cut = multiplier_cut(None, model.conjugate, u, model.c, z=new.z)
+        x, allowed = run.x, target * abs(new.value)
+        s, cut = self.model.predicted_cut(x.s + x.h * dz, new.z, self.intercept)
         # known without a pass over X, since the multipliers are stationary at the new point
         if not new.sums.value - cut.b - float(s @ new.z) + residual <= allowed:
             return False
         return self._raise_bound(run, cut._replace(a=np.asarray(self.X.operator.adjoint(s))), new, allowed)
-
-    def _feasible(self, s: NDArray, h: NDArray) -> NDArray:
-        """Multipliers of slopes, in the domains of the conjugates; of sum 0 if there is an intercept."""
-        model, u = self.model, self.model.multipliers(s)
-        if not self.intercept:
-            return u
-        return np.asarray(balanced(u, model.c, model.conjugate))
 
     def _raise_bound(self, run: Run, cut: Cut, at: Point, allowed: float) -> bool:
         """Keep the better cut; whether it proves the allowed gap, of which the next one is a share."""
@@ -371,25 +391,23 @@ class StagedNewton:
 
         Only a smaller mu or another center decreases the complementarity, and only steps the stationarity.
         """
-        p, curvature = self.X.p, x.sums.curvature
-        stationarity = 0.5 * float(g[:p] @ (g[:p] / self.P[:p]))
-        return stationarity + (
+        curvature = x.sums.curvature
+        return self.P.conjugate(g) + (
             0.5 * float(g[-1]) ** 2 / curvature if self.intercept and curvature > 0 else 0.0
         )
 
     def _prove_stage(self, run: Run, x: Point, g: NDArray) -> bool:
         """Keep the cut of the slopes at a point with the gradient g; whether it proves anything."""
-        model, operator = self.model, self.X.operator
-        u = self._feasible(x.s, x.h)
+        s, cut = self.model.cut(x.z, x.s, x.mu, x.center, self.intercept)
         # balancing has changed few slopes
-        a = (g - self.P * x.v)[: self.X.p] + operator.adjoint(model.c * u - x.s)
-        return self._raise_bound(run, multiplier_cut(a, model.conjugate, u, model.c, z=x.z), x, math.inf)
+        a = (g - self.P.product(x.v))[: self.X.p] + self.X.operator.adjoint(s - x.s)
+        return self._raise_bound(run, cut._replace(a=a), x, math.inf)
 
     def _next_stage(self, run: Run) -> None:
         """Move the center to the multipliers, and decrease mu."""
         x, slow = run.x, run.stage_steps > self.SLOW_STEPS
         run.mu *= max(self.SLOW_MU_DECREASE, self.mu_decrease) if slow else self.mu_decrease
-        run.center, run.stage_steps = self.model.multipliers(x.s), 0
+        run.center, run.stage_steps = self.model.multipliers(x.s) if self.model.has_center else run.center, 0
         run.rounding, run.stationarity = False, math.inf
         if run.mu < self.model.min_mu:
             run.mu = 0.0  # the smooth loss itself
@@ -400,7 +418,7 @@ class StagedNewton:
     def _searched(self, run: Run, d: NDArray, dz: NDArray, slope: float) -> Point:
         """The point at the minimum along a step, nearly."""
         x, P = run.x, self.P
-        line = float((P * x.v) @ d), float((P * d) @ d), -self.LINE_SLOPE * slope
+        line = float(P.product(x.v) @ d), float(P.product(d) @ d), -self.LINE_SLOPE * slope
         t = self.model.minimize_along(x.z, dz, run.mu, run.center, *line)
         return self.at(x.v + t * d, x.z + t * dz, run.mu, run.center)
 
@@ -423,12 +441,13 @@ class StagedNewton:
 
     def _to_arrays(self, run: Run, system: dict[str, Any]) -> dict[str, Array]:
         numbers = {f"number.{name}": np.array([float(getattr(run, name))]) for name in NUMBERS}
-        return {"v": run.x.v, "w": run.x.v[: self.obj.risk.dim], "u": run.center} | numbers | system
+        return {"v": run.x.v, "w": run.x.v[: self.obj.risk.dim], "u": to_numpy(run.center)} | numbers | system
 
     def restored(self, state: dict[str, Array]) -> Run:
         """The run of a saved state, after checks: its scores and cuts are computed again."""
         shapes = self.SHAPES | {f"number.{name}": "1" for name in NUMBERS}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(self.obj), m=self.X.size)
+        state = {k: as_array_like(a, self.model.c) if k in ("u", "kept") else a for k, a in state.items()}
         self.system.restore(state)
         n = {name: float(state[f"number.{name}"][0]) for name in NUMBERS}
         if not (n["mu"] > 0 if not self.model.smooth else n["mu"] == 0 or n["mu"] >= self.model.min_mu > 0):
@@ -454,8 +473,11 @@ class StagedNewton:
         v, mu, model = np.zeros(self.X.size), 0.0, self.model
         rows_per_column = self.SMOOTH_ROWS_PER_COLUMN if model.smooth else self.NONSMOOTH_ROWS_PER_COLUMN
         # one step solves the squared loss, so that a sample saves nothing
-        small = self.X.nnz < self.MIN_SAMPLED_ENTRIES
-        for one_in in () if small or model.loss.constant_curvature else self.SAMPLES:
+        beside = isinstance(self.X, DeviceColumns)
+        small = self.X.nnz < (BESIDE_MIN_ENTRIES if beside else self.MIN_SAMPLED_ENTRIES)
+        # on a GPU, steps on any sample take about the same time: that of their launches
+        samples = self.SAMPLES[:1] if beside else self.SAMPLES
+        for one_in in () if small or model.loss.constant_curvature else samples:
             sample = sampled_objective(self.obj, one_in, rows_per_column)
             if sample is None:
                 continue
@@ -463,7 +485,6 @@ class StagedNewton:
             error = self.X.size * one_in / self.X.n
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
                 inner = self.of(sample, self.direct, self.mu_decrease)
-                assert inner is not None
                 run, inner.max_steps = inner.start(v, mu, target=min(error, 0.1)), self.SAMPLE_STEPS
                 for it in inner.iterates(run):
                     if (
@@ -485,6 +506,6 @@ class StagedNewton:
             return None
         # in states of dual ascent, "next" is the primal point of the multipliers u
         w = state["next"] if "next" in state and "v" not in state else state["w"]
-        v = state["v"] if "v" in state else self.augmented(w)
-        u = None if self.model.smooth else self.model.multipliers(self.model.c * state["u"])
+        v = to_numpy(state["v"] if "v" in state else self.augmented(w))
+        u = None if self.model.smooth else self.model.in_domain(as_array_like(state["u"], self.model.c))
         return self.iterates(self.start(v, 0.0, u))

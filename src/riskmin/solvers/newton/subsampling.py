@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,30 +10,21 @@ import numpy as np
 from riskmin.arrays.matrix import as_matrix
 from riskmin.arrays.namespace import as_indices_like, namespace
 from riskmin.arrays.partitioned import RowMetadata
-from riskmin.core import Array, Iterate, Shard, ShardCache
+from riskmin.core import Shard, ShardCache
 from riskmin.executors.base import SerialExecutor
+from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.linear_risk import make_shards
 from riskmin.problem.objective import CallCounter, Objective
 from riskmin.solvers.base import beside_another_library
-from riskmin.solvers.newton.devices.design import design_of
+from riskmin.solvers.newton.devices.design import DeviceDesign
 
-START_SAMPLE_ONE_ROW_IN = (64, 16)
-"""The first sample has one row in 64, the second one row in 16."""
-START_SAMPLE_ROWS_PER_COLUMN = 50
-"""Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
 BESIDE_MIN_ENTRIES = 2**28
 """Entries of X beside another array library from which a sample pays: a GPU reads fewer in a millisecond."""
 SAMPLE_SHARD_ENTRIES = 2**17
 """Stored entries per shard of a sample: fewer than in all rows, so that all threads take part."""
-NONSMOOTH_SAMPLE, SMOOTH_SAMPLE = (START_SAMPLE_ROWS_PER_COLUMN, 60), (10, 30)
-"""Rows per column that a sample needs, and the iterations on it."""
-MULTI_OUTPUT_SAMPLE = (10, 60)
-"""The same for nonsmooth losses of several outputs, whose first steps on all rows are expensive."""
 
 
-def sampled_objective(
-    obj: Objective, one_in: int, rows_per_column: int = START_SAMPLE_ROWS_PER_COLUMN
-) -> Objective | None:
+def sampled_objective(obj: Objective, one_in: int, rows_per_column: int) -> Objective | None:
     """The objective on one random row out of each `one_in`; None for too few rows per column."""
     risk: Any = obj.risk
     n, p = risk.row_metadata.shape
@@ -45,7 +33,7 @@ def sampled_objective(
         return None
     rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
     index = one_in * np.arange(size) + rng.integers(0, one_in, size)
-    design = design_of(risk)
+    design = (DeviceDesign if beside_another_library(risk) else DesignOperator)(risk)
     chosen = as_indices_like(index, risk.row_metadata.c)
     y, c = risk.row_metadata.y[chosen], risk.row_metadata.c[chosen]
     total = float(c.sum())
@@ -72,41 +60,3 @@ def _placed(executor: Any, rows: Shard) -> Any:
     n_shards = max(min(rows.X.nnz // SAMPLE_SHARD_ENTRIES, 64), 1)
     shards = make_shards(rows.X, rows.y, rows.c, n_shards, wide=False)
     return executor.with_shards(shards) if executor.is_local else SerialExecutor(shards)
-
-
-def sampled_start(
-    obj: Objective, w0: Array, run: Callable[[Objective, Array, float], Iterator[Iterate]], smooth: bool
-) -> tuple[Array, float]:
-    """A starting point from runs on samples, and its mu; w0 and 0 if samples are too small.
-
-    `run` gives the iterates for an objective, a starting point and a mu. A smooth loss needs fewer rows per
-    column and iterations, since its runs end as soon as they are as accurate as the sample.
-    """
-    nonsmooth = MULTI_OUTPUT_SAMPLE if obj.risk.multi_output else NONSMOOTH_SAMPLE
-    mu, (rows_per_column, max_iter) = 0.0, (SMOOTH_SAMPLE if smooth else nonsmooth)
-    beside = beside_another_library(obj.risk)
-    if beside and obj.risk.row_metadata.nnz < BESIDE_MIN_ENTRIES:
-        return w0, mu
-    n_samples = 0
-    for one_in in START_SAMPLE_ONE_ROW_IN:
-        # on a GPU, steps on any sample take about the same time: that of their launches
-        sampled = None if beside and n_samples else sampled_objective(obj, one_in, rows_per_column)
-        if sampled is None:
-            continue
-        n_samples += 1
-        # the statistical error of a sample of m rows is about p / m of the objective
-        error = len(w0) * one_in / obj.risk.row_metadata.shape[0]
-        # the certified gap on the sample is best - lower; 0 is a lower bound of any J
-        best, lower = np.inf, 0.0
-        with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
-            # a larger sample starts from the result of the smaller one
-            for it in islice(run(sampled, w0, mu), max_iter):
-                if smooth or it.value < best:
-                    w, best = it.w, it.value
-                lower = max(lower, 0.0 if smooth else sampled.lower(it.cut))
-                # samples of nonsmooth losses are solved to a relative gap of 1e-2
-                if it.info["decrease"] <= error * it.value if smooth else best - lower <= 1e-2 * best:
-                    break
-            # the mu of the last stage: the run on more rows continues with as little smoothing
-            w0, mu = w, it.info["mu"]
-    return w0, mu

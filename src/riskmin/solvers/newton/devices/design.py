@@ -1,6 +1,6 @@
 r"""Products with rows of another array library: vectors with one entry per row stay beside X.
 
-The matrix of a Newton step is :math:`\lambda K + Y^\top Y` for the scaled rows :math:`Y = H^{1/2} X` with
+The matrix of a Newton step is :math:`P + Y^\top Y` for the scaled rows :math:`Y = H^{1/2} X` with
 nonzero second derivatives. On a GPU, float32 rows are multiplied by tensor cores, in the precision tf32: this
 matrix affects directions only, and no sum of a cut depends on it.
 """
@@ -23,15 +23,12 @@ from riskmin.arrays.namespace import (
 )
 from riskmin.core import Array, Hessian, NDArray, Shard
 from riskmin.core.deadline import check_each
+from riskmin.numerics.linear_systems import Solve
 from riskmin.problem import shard_ops
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.risk import Risk
-
-
-def design_of(risk: Risk) -> DesignOperator:
-    """The design matrix of a risk: rows of NumPy's arrays, remote ones, or those of another library."""
-    rows = risk.row_metadata
-    return DesignOperator(risk) if rows is None or namespace(rows.y) is np else DeviceDesign(risk)
+from riskmin.solvers.newton.columns_and_ones import ColumnsAndOnes
+from riskmin.solvers.newton.penalty import Penalty
 
 
 class DeviceDesign(DesignOperator):
@@ -42,13 +39,11 @@ class DeviceDesign(DesignOperator):
     MAX_SOLVED_ENTRIES = 2**28
     """Entries of the active rows whose system may be solved: they are copied in double precision."""
 
-    dense_speedup = 100.0
     updates_pay = False
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)
         self.c = self.row_metadata.c
-        self.rounded_gram = True
 
     # ------------------------------------------------------------ products
     def forward(self, d: Array) -> Array:
@@ -76,23 +71,6 @@ class DeviceDesign(DesignOperator):
         """The rows of an index, beside X, as they are stored."""
         (shard,) = self.risk.executor.map(_itself)
         return namespace(shard.y).take(shard.X.X, as_indices_like(index, shard.y), axis=0)
-
-    # ------------------------------------------------------------ vectors with one entry per row
-    def combination(self, a: Array, t: float, b: Array) -> Array:
-        """The vector a + t b."""
-        return a + t * b
-
-    def inner(self, a: Array, b: Array) -> float:
-        """sum_i a_i b_i."""
-        return float(a @ b)
-
-    def weighted_square(self, a: Array, b: Array) -> float:
-        """sum_i a_i b_i^2."""
-        return float(a @ (b * b))
-
-    def total(self, a: Array) -> float:
-        """sum_i a_i."""
-        return float(a.sum())
 
     def count_nonzero(self, a: Array) -> int:
         """The number of entries other than 0."""
@@ -130,52 +108,82 @@ class DeviceDesign(DesignOperator):
         (total,) = self.risk.executor.sum(_square_sums, self.risk.linear_map, each=each)
         return to_numpy(total)
 
-    def _center(self, hessian: Hessian) -> NDArray | None:
-        """The weighted mean of the rows, if an intercept is minimized out.
 
-        The low-rank term of H = diag(h) - h h' / sum(h) centers the rows,
-        X' H X = sum_i h_i (x_i - m)(x_i - m)': a difference of two matrices would cancel in low precision.
+class DeviceColumns(ColumnsAndOnes):
+    """X with a column of ones beside another library's arrays, and the factorizations there.
+
+    Rows are centered by their mean m with the weights h, which eliminates the intercept: the matrix of the
+    weights is sum_i h_i (x_i - m)(x_i - m)'. A difference of two matrices would cancel in low precision.
+    """
+
+    MATRIX_COST = 0.1
+    """A multiplication in products of matrices, on tensor cores."""
+    MAX_CURVATURE_RATIO = 2.0
+    """A matrix of low precision is rejected if a second derivative is off by this factor."""
+
+    def __init__(self, design: DeviceDesign, intercept: bool) -> None:
+        super().__init__(design, intercept, design.row_metadata.sparse, design.nnz)
+        self.rounded = True
+
+    def _mean(self, h: Array) -> tuple[NDArray | None, float]:
+        """The weighted mean of the rows, if there is an intercept, and the sum of the weights."""
+        total = float(h.sum())
+        return (np.asarray(self.operator.adjoint(h)) / total if self.intercept and total > 0 else None), total
+
+    def factorized(self, h: Any, P: Penalty) -> Solve:
+        """A function that solves (P + X' H X) v = g, by a Cholesky factorization beside X."""
+        operator, (mean, total) = self.operator, self._mean(h)
+        each, scaled = (
+            [h[part] for part in operator.shard_slices],
+            (operator.risk.linear_map, mean, self.rounded),
+        )
+        (G,) = operator.risk.executor.sum(shard_gram_beside, *scaled, each=each)
+        solve = shifted_solver(G + as_array_like(P.matrix, G))
+        return self._bordered(solve or P.solve, mean, total)
+
+    def solve_rows(self, h: Any, P: Any, g: NDArray) -> NDArray | None:
+        """The step by Woodbury's formula in the active rows, with the system of the rows beside X.
+
+        For A = P + Y'Y and the right-hand side r: d = P^-1 (r - Y' u), where (I + Y P^-1 Y') u = Y P^-1 r.
+        None if the system is singular in this precision.
         """
-        if not hessian.low_rank:
-            return None
-        return self.adjoint(hessian.diagonal) / self.total(hessian.diagonal)
-
-    def factorized(self, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array]:
-        """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization beside X."""
-        each, p = [hessian.diagonal[part] for part in self.shard_slices], self.shape[1]
-        scaled = self.risk.linear_map, self._center(hessian), self.rounded_gram
-        (G,) = self.risk.executor.sum(shard_gram_beside, *scaled, each=each)
-        if reg.diagonal:
-            penalty = identity_like(G) * as_array_like(lam * reg.terms(np.ones(p)).square + np.zeros(p), G)
-        else:
-            penalty = as_array_like(lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)]), G)
-        # without a factor, the result is a multiple of g: the direction of steepest descent
-        return shifted_solver(G + penalty) or (lambda g: g / lam)
-
-    def solve_by_rows(self, reg: Any, lam: float, hessian: Hessian, g: Array) -> Array | None:
-        """The direction by Woodbury's formula in the active rows, with the system of the rows beside X.
-
-        For A = lam K + Y'Y and the right-hand side r: d = (lam K)^-1 (r - Y' u), where
-        (I + Y (lam K)^-1 Y') u = Y (lam K)^-1 r. None if the system is singular in this precision.
-        """
-        (shard,) = self.risk.executor.map(_itself)
-        rows = self.risk.linear_map, hessian.diagonal, self._center(hessian)
-        Y = next(scaled_rows(shard, *rows, False, self.MAX_SOLVED_ENTRIES), None)
-        weight = 1 / (lam * reg.terms(g).square + 0.0 * g)
-        if Y is None:
-            return -1.0 * weight * g
-        xp = namespace(Y)
+        (shard,), (mean, total) = self.operator.risk.executor.map(_itself), self._mean(h)
+        rows = self.operator.risk.linear_map, h, mean
+        Y = next(scaled_rows(shard, *rows, False, DeviceDesign.MAX_SOLVED_ENTRIES))
+        xp, weight = namespace(Y), 1 / P.diagonal[: self.p]
         gram = (Y * as_array_like(weight, Y)) @ xp.matrix_transpose(Y)
-        solve = cholesky_solver(gram + identity_like(gram))
-        if solve is None:
+        inverse = cholesky_solver(gram + identity_like(gram))
+        if inverse is None:
             return None
-        d, residual = 0.0 * g, -1.0 * g
-        for _ in range(2):  # the second pass is iterative refinement
-            u = solve(to_numpy(Y @ as_array_like(weight * residual, Y)))
-            d = d + weight * (residual - to_numpy(as_array_like(u, Y) @ Y))
-            image = to_numpy((Y @ as_array_like(d, Y)) @ Y)
-            residual = -1.0 * g - lam * reg.grad(d) - image
-        return d
+
+        def solve(r: NDArray) -> NDArray:
+            d, residual = 0.0 * r, r
+            for _ in range(2):  # the second pass is iterative refinement
+                u = inverse(to_numpy(Y @ as_array_like(weight * residual, Y)))
+                d = d + weight * (residual - to_numpy(as_array_like(u, Y) @ Y))
+                residual = r - P.product(d) - to_numpy((Y @ as_array_like(d, Y)) @ Y)
+            return d
+
+        return self._bordered(solve, mean, total)(-g)
+
+    def _bordered(self, solve: Solve, mean: NDArray | None, total: float) -> Solve:
+        """The solution with the intercept, from that of the system without it."""
+        if mean is None:
+            return solve if not self.intercept else lambda r: np.append(solve(r[:-1]), 0.0)
+
+        def bordered(r: NDArray) -> NDArray:
+            d = solve(r[:-1] - r[-1] * mean)
+            return np.append(d, r[-1] / total - float(mean @ d))
+
+        return bordered
+
+    def rejects(self, h: Any, v: NDArray, dz: Array, P: Penalty, decrease: float) -> bool:
+        """Whether v' (P + X' H X) v is not -g' v, as the matrix was too inaccurate: later ones are exact."""
+        curvature = float(P.product(v) @ v) + float((h * dz) @ dz)
+        ratio = self.MAX_CURVATURE_RATIO
+        rejected = self.rounded and not curvature <= ratio * decrease <= ratio**2 * curvature
+        self.rounded = self.rounded and not rejected
+        return rejected
 
 
 # ---------------------------------------------------------------- on a shard

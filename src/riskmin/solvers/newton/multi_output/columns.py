@@ -38,6 +38,8 @@ class OutputColumns:
 
     MAX_COPIED_ENTRIES = LIMITS.cheap_copy_entries
     """Entries of a dense X up to which the ones are stored with it."""
+    updates_pay = True
+    """Whether an adjoint product costs less if most rows are 0."""
 
     def __init__(
         self, X: Any, linear_map: Any, design: DesignOperator | None = None, ones: NDArray | None = None
@@ -97,6 +99,10 @@ class OutputColumns:
         each = [S[part] for part in self.design.shard_slices]
         (total,) = self.design.risk.executor.sum(shard_ops.scatter, self.linear_map, out, each=each)
         return np.asarray(total)
+
+    def rejects(self, *step: Any) -> bool:
+        """Whether a matrix of low precision was too inaccurate for a step: all are exact here."""
+        return False
 
     def hessian_product(self, H: Blocks, d: NDArray) -> NDArray:
         """(sum_i x_i x_i' (x) H_i) d."""

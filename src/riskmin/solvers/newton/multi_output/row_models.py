@@ -14,11 +14,11 @@ import numpy as np
 
 from riskmin.core import NDArray
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
+from riskmin.numerics.univariate import bracketed_newton
 from riskmin.problem.design_operator import DesignOperator
 from riskmin.problem.shard_ops import inner
 from riskmin.solvers.newton.multi_output.blocks import Blocks, LossBlocks, SimplexBlocks, simplex_kernels
 from riskmin.solvers.newton.row_model import RowSums
-from riskmin.solvers.newton.score_problem import bracketed_newton
 
 
 class OutputRows:
@@ -31,6 +31,7 @@ class OutputRows:
     """
 
     min_mu = 0.0
+    predicts = has_center = True
 
     def __init__(self, design: DesignOperator) -> None:
         risk: Any = design.risk

@@ -24,6 +24,7 @@ from riskmin.solvers.newton.multi_output.blocks import Blocks, LossBlocks
 from riskmin.solvers.newton.multi_output.columns import OutputColumns
 from riskmin.solvers.newton.multi_output.row_models import OutputRows
 from riskmin.solvers.newton.multi_output.systems import INTERCEPT_RCOND, OutputSystem
+from riskmin.solvers.newton.penalty import Penalty
 from riskmin.solvers.newton.stages import Point, Run, StagedNewton
 from riskmin.solvers.weights import feature_weights, outputs_share_weights
 
@@ -44,13 +45,13 @@ class MultiOutputNewton(StagedNewton):
 
     def __post_init__(self) -> None:
         obj, X = self.obj, OutputColumns.of(self.model.design)
-        self.X, self.P = X, np.zeros(X.size)
-        self.P[: X.p] = (obj.lam * obj.reg.terms(np.ones(X.size)).square + self.P)[: X.p]
+        self.X, self.P = X, Penalty(obj, X.p, X.size)
+        penalty = np.asarray(self.P.diagonal)
         self.intercept = False  # none beside v
         self.alike = outputs_share_weights(obj.reg, X.k)
         inverse = np.full(X.size, self._intercept_factor() if X.intercepts else 0.0)
-        inverse[: X.p] = 1 / self.P[: X.p]
-        self.system: Any = OutputSystem(X, self.P, inverse, self.alike, self.model.smooth, self.direct)
+        inverse[: X.p] = 1 / penalty[: X.p]
+        self.system: Any = OutputSystem(X, penalty, inverse, self.alike, self.model.smooth, self.direct)
         self.max_steps = min(max(self.ITERATE_ENTRIES // (X.nnz * X.k), 1), self.MAX_STEPS)
 
     @classmethod
@@ -89,7 +90,7 @@ class MultiOutputNewton(StagedNewton):
         z = self.X.forward(v)
         if not mu and not model.smooth:
             value = float(model.loss.value_grad(z, model.y, model.c)[0])
-            mu = value + 0.5 * float((self.P * v) @ v) or 1.0
+            mu = value + 0.5 * float(self.P.product(v) @ v) or 1.0
             mu *= 1.0 if center is None else self.mu_decrease  # known multipliers: one stage less
         u0 = model.first_center(z) if center is None else center
         x, self.system.keeps = self.at(v, z, mu, u0), not mu
@@ -160,7 +161,7 @@ class MultiOutputNewton(StagedNewton):
         for _ in range(self.MAX_PREDICTIONS):
             if x.value - self.obj.lower(run.best) <= allowed:
                 return
-            d = self.system.solve(H, self.P * v + self.X.adjoint(s), 0.0, math.inf).v
+            d = self.system.solve(H, self.P.product(v) + self.X.adjoint(s), 0.0, math.inf).v
             found = model.predicted(x.z, s, H, self.X.forward(d))
             if found is None:
                 return
