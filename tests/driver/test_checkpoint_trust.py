@@ -228,7 +228,7 @@ def test_changed_or_invalid_metadata_and_arrays_are_refused(folder, tmp_path):
     assert rm.minimize(J, solver, tol=1e-2, checkpoint=path).status == "converged"
 
 
-FREE = ".order", ".rows"
+FREE = ".order", "rows"
 """Arrays of the rows still to visit, which may be shorter."""
 
 

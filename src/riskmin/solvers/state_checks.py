@@ -153,6 +153,6 @@ def check_row_order(order: Any, n: int) -> None:
 
 
 def state_sizes(obj: Objective) -> dict[str, int]:
-    """The dimensions of the states of Newton's method: d = len(w), e = d + 1, and n rows."""
+    """The dimensions of the states of Newton's method: d = len(w), n rows, and k outputs."""
     risk: Any = obj.risk
-    return {"d": obj.risk.dim, "e": obj.risk.dim + 1, "n": risk.row_metadata.shape[0]}
+    return {"d": risk.dim, "n": risk.row_metadata.shape[0], "k": risk.linear_map.columns}

@@ -18,7 +18,7 @@ class Penalty:
     def __init__(self, obj: Objective, p: int, size: int) -> None:
         self.reg, self.lam, self.p, self.diagonal = obj.reg, obj.lam, p, None
         """The diagonal of P; None if P has other entries."""
-        if self.reg.diagonal:
+        if self.reg.penalized_part.diagonal:
             self.diagonal = np.zeros(size)
             square = self.reg.terms(np.ones(obj.risk.dim)).square
             self.diagonal[:p] = self.lam * np.broadcast_to(square, obj.risk.dim)[:p]
