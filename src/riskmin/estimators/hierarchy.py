@@ -43,8 +43,8 @@ class Paths(Classes):
         tree = tree_of_labels(classes.tolist(), model.hierarchy, model.separator)
         if model.warm_start and vars(model).get("tree_", tree) != tree:
             raise ValueError(
-                "warm_start=True starts from the last fit, which had other labels: set warm_start=False or "
-                "make a new estimator"
+                "warm_start=True starts from the last fit, which had other labels or features: set "
+                "warm_start=False or make a new estimator"
             )
         return cls(classes, tree)
 

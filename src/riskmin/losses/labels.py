@@ -67,12 +67,12 @@ def check_times(loss: object, y: Array) -> None:
     """Require times of events, or minus the times of rows without one, and at least one event."""
     check_finite(loss, y)
     y = _present(loss, y)
-    if np.any(y == 0):
+    if bool((y == 0).any()):
         raise ValueError(
             f"{type(loss).__name__} needs times above 0, and minus them for rows without an event, but y "
             "holds 0: give these rows the shortest time that was measured"
         )
-    if not np.any(y > 0):
+    if not bool((y > 0).any()):
         raise ValueError(
             f"{type(loss).__name__} needs an event, but all y are below 0, the times of rows without one: "
             "give minus those of the events"

@@ -84,7 +84,6 @@ ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg
 @click.option(
     "--lam-range",
     "--alpha-range",
-    "--alpha-range",
     "lam_range",
     type=(float, float),
     metavar="LOW HIGH",

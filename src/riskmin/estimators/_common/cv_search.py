@@ -141,7 +141,7 @@ def search_alphas(
         ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
-    note = _note_without_learning(template, problems[0], alphas)
+    note = _note_without_learning(template, problems[0], alphas) if problems else ""
     alphas = np.array([np.max(alphas)]) if note else alphas
     # a list, since messages name the number of folds
     folds = list(splits)

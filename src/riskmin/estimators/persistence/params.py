@@ -41,6 +41,8 @@ def params_from_dict(kind: Any, written: dict[str, Any], trust: Collection[str])
     defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
     params = dict(written["plain"])
     _check_types(kind.__name__, defaults, params)
+    # JSON has no tuples
+    params |= {name: tuple(v) for name, v in params.items() if isinstance(defaults[name], tuple)}
     for name, codec in _CODECS.items():
         if name in defaults:
             params[name] = codec.read(kind, written[name], trust)

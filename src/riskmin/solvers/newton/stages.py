@@ -213,7 +213,8 @@ class StagedNewton:
     def _first_mu(self, v: NDArray, z: NDArray) -> tuple[Point, float]:
         """The point nearly without smoothing, and the mu whose smoothing term is as large as the loss."""
         model = self.model
-        probe = 1e-3 * (float(model.c @ abs(z - model.y)) or 1.0)
+        y = model.y if model.y.ndim == 1 else model.y[:, 0]  # beside queries, or offsets
+        probe = 1e-3 * (float(model.c @ abs(z - y)) or 1.0)
         x = self.at(v, z, probe, 0.0 * z)
         # what smoothing has subtracted, for mu = 1
         square = (x.sums.value - x.sums.complementarity - x.sums.smoothed) / probe
