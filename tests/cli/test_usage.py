@@ -47,7 +47,7 @@ SENTENCES = [
     (f"{FIT} --loss wrong", "the names are"),
     (f"{FIT} --loss poisson", "y >= 0"),
     (f"{FIT} --solver wrong", "the names are"),
-    (f"{FIT} --lam 0", "without a penalty (alpha=0)"),
+    (f"{FIT} --lam 0 --loss exponential", "without a penalty (alpha=0)"),
     (f"{FIT} --lam nan", "'--lam' / '--alpha': nan is not a finite number"),
     ("fit missing.svm -o new --lam inf", "'--lam' / '--alpha': inf is not a finite number"),
     ("fit missing.svm -o new --lam -1", "'--lam' / '--alpha': -1.0"),
