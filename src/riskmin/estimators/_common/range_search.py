@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.certificates.alpha_range import HeldOutRows, RangeSearch
-from riskmin.certificates.curvature import SingularHessian
+from riskmin.certificates.curvature import SingularHessian, column_sums
 from riskmin.certificates.interpolation import Optimum
 from riskmin.certificates.region import RowProblem
 from riskmin.core import NDArray
@@ -27,6 +27,8 @@ NEAR_TOL = 1e-4
 """The gap of a run of a solver, relative to J, from which Newton steps go on."""
 EXACT_TOL = 1e-12
 """The same without Newton steps: the square root of the gap is the error of a score."""
+LEAST_SHARE = 1e-14
+"""Of the largest penalty of a column, in its own units: below, a column counts as one without a penalty."""
 MAX_STEPS = 100
 """The most iterations of such a run, since rounding may hide its gap."""
 
@@ -163,7 +165,10 @@ def _held_out(template: Any, train: LabeledRows, test: LabeledRows, scoring: str
         raise ValueError(
             f"alpha_range needs a smooth penalty, 'l2', not {template.regularizer!r}: give alphas"
         )
-    if math.isinf(one.concordance) and not (one.square > 0).all():
+    # without a penalty, a column has the least positive one
+    squares = column_sums(abs(train.X) ** 2, c)
+    share = one.square / np.where(squares > 0, squares, math.inf)
+    if math.isinf(one.concordance) and (share[squares > 0] < LEAST_SHARE * share.max()).any():
         raise ValueError(f"alpha_range with {template.loss!r} needs a penalty of all weights: give alphas")
     weight = np.ones(len(test.y)) if test.weight is None else test.weight
     weight, y = weight / weight.sum(), np.asarray(test.y)
