@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.arrays.namespace import is_sparse
 from riskmin.certificates.alpha_range import HeldOutRows, RangeSearch
 from riskmin.certificates.curvature import SingularHessian, column_sums
 from riskmin.certificates.interpolation import Optimum
@@ -166,7 +167,7 @@ def _held_out(template: Any, train: LabeledRows, test: LabeledRows, scoring: str
             f"alpha_range needs a smooth penalty, 'l2', not {template.regularizer!r}: give alphas"
         )
     # without a penalty, a column has the least positive one
-    squares = column_sums(abs(train.X) ** 2, c)
+    squares = column_sums(train.X.power(2) if is_sparse(train.X) else train.X**2, c)
     share = one.square / np.where(squares > 0, squares, math.inf)
     if math.isinf(one.concordance) and (share[squares > 0] < LEAST_SHARE * share.max()).any():
         raise ValueError(f"alpha_range with {template.loss!r} needs a penalty of all weights: give alphas")
