@@ -364,4 +364,4 @@ def distance_to_minimum(N: Any, L: Any) -> Any:
     inside = product < 1
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.where(product > 0, -np.log1p(-np.where(inside, product, 0.0)) / product, 1.0)
-    return np.where(inside, N * factor, math.inf)[()]
+    return np.where(inside, np.where(inside, N, 0.0) * factor, math.inf)[()]
