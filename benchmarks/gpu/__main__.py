@@ -1,11 +1,11 @@
-"""The commands: python -m benchmarks.gpu check | oracle | lists | streaming | solvers | fits."""
+"""The commands: python -m benchmarks.gpu check | oracle | lists | streaming | solvers | fits | calls."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-COMMANDS = "check", "oracle", "lists", "streaming", "solvers", "fits"
+COMMANDS = "check", "oracle", "lists", "streaming", "solvers", "fits", "calls"
 
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
