@@ -89,6 +89,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the best alpha of")  # the checks draw noise
 @parametrize_with_checks(ALSO, expected_failed_checks=expected)
 def test_scikit_learn_checks_that_take_longer(estimator, check):
     check(estimator)

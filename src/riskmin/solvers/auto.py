@@ -291,8 +291,16 @@ RULES = (
     ),
     Rule(
         Lbfgs(),
-        "a smooth loss, several outputs, or pairs; a regularizer with a gradient",
-        lambda f: f.smooth or (not f.interval and (f.second_derivatives or (f.multi_output and not f.local))),
+        "a smooth loss, several outputs, or pairs, of rows that are known; a regularizer with a gradient",
+        # a smoothed form asks owners for many points near each other, which they answer coarsely
+        lambda f: (
+            f.smooth
+            or (
+                f.shape[0] > 0
+                and not f.interval
+                and (f.second_derivatives or (f.multi_output and not f.local))
+            )
+        ),
         "{loss} {kind}",
         smoothed=True,
     ),
