@@ -1,6 +1,7 @@
 """Cutting planes: optima by cvxpy, extreme values of lam, raw units, and models of contingency tables."""
 
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -109,3 +110,18 @@ def test_other_nearly_unpenalized_weights(reg, tol):
     for v in np.random.default_rng(0).standard_normal((100, 4)):
         assert result.lower <= obj.value(reg.prox(result.w + v, 0.0)) * (1 + 1e-12)
         assert result.cut.a @ v + result.cut.b <= obj.risk(v)[0] + 1e-9
+
+
+@pytest.mark.parametrize("solver", [rm.LineSearchBmrm(), rm.Bmrm()], ids=repr)
+def test_tangents_far_out_prove_no_false_bound(solver):
+    """The slopes of two rows cancel in large columns, where a first step leads to weights of 1e12."""
+    X = np.array([[2.6e7, 2.6e7, 5.7e-6, 5.7e-6], [2.6e7, 2.6e7, 2e-5, 2e-5]])
+    obj = rm.Objective(rm.linear_risk(X, np.array([2.0, 1.0]), rm.Softmax(), n_outputs=3), rm.L2(), 5.6e-6)
+    exact = rm.minimize(obj, rm.Newton(), tol=1e-9)
+    assert exact.status == "converged"
+    bounds = [obj.lower(it.cut) for it in islice(solver.iterates(obj, np.zeros(12)), 20)]
+    assert max(bounds) <= exact.value
+    # a saved state has the points of its cuts, not what was proved there
+    *_, last = islice(solver.iterates(obj, np.zeros(12)), 5)
+    again = islice(solver.resume(obj, last.state()), 5)
+    assert max(obj.lower(it.cut) for it in again) <= exact.value

@@ -73,6 +73,20 @@ def rounding_allowance(
     return (allowed if math.isfinite(allowed) else 0.0), (value if math.isfinite(value) else 0.0)
 
 
+def lowered_by_scores(obj: Objective, w: Array, cut: Cut) -> Cut:
+    """The tangent at a point far from the minimum, less what the rounding of the scores there may have added.
+
+    Slopes of rows may cancel in the gradient, whose product with w then hides the sizes of the scores. The
+    errors of the scores do not cancel. Data owners add their own errors.
+    """
+    risk: Any = obj.risk
+    if risk.executor is None or not risk.executor.can_gather:
+        return cut
+    sizes = _term_sizes(obj, w, 0.0, 1.0)
+    error = sum_rounding(sizes.length) * (float(sizes.columns @ abs(w)) + sizes.others)
+    return cut._replace(b=cut.b - error)
+
+
 def value_rounding(obj: Objective, w: Array, b: Any) -> float:
     """A bound on the rounding error of J at w and b, from the slopes of each row near its score.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from riskmin import L2, Hinge, Logistic, Objective, Pegasos, Quantile, linear_risk, minimize
+from riskmin import L2, Hinge, Logistic, Objective, Pegasos, Poisson, Quantile, linear_risk, minimize
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((100, 6)) * [1.0, 1.0, 2.0, 0.5, 1.0, 0.1]
@@ -53,3 +53,11 @@ def test_samples_have_the_risk_of_all_weighted_rows_as_their_mean(form, size):
     result = minimize(obj, Pegasos(batch_size=size), tol=1e-2, max_iter=1000)
     assert result.status == "converged"
     assert result.value == pytest.approx(minimize(obj, tol=1e-8).value, rel=1e-2)
+
+
+def test_an_objective_that_is_zero_up_to_rounding():
+    """A single count with an intercept is fitted exactly by w = 0, where J may be computed below 0."""
+    for count in np.random.default_rng(0).uniform(0.1, 20, 30):
+        risk = linear_risk(np.array([[1.0, 2.0]]), np.array([count]), Poisson(), fit_intercept=True)
+        result = minimize(Objective(risk, L2(), 1e-12), Pegasos(), max_iter=5)
+        assert abs(result.value) < 1e-12

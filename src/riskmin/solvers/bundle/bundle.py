@@ -26,6 +26,7 @@ from riskmin.numerics.univariate import (
     refine_on_grids,
 )
 from riskmin.problem.objective import Objective, ObjectiveCursor
+from riskmin.problem.rounding import lowered_by_scores
 from riskmin.solvers.base import intercepts_reason, mix_two
 from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, master_problem_reason
 from riskmin.solvers.bundle.stored_cuts import InterceptCuttingPlaneModel
@@ -40,6 +41,23 @@ STATE_SHAPES |= {"A?": "m d", "b?": "m", "G?": "m m", "weight?": "1", "first?": 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
     """Return the class of cutting-plane model that the objective needs."""
     return InterceptCuttingPlaneModel if obj.reg.n_unpenalized else CuttingPlaneModel
+
+
+@dataclass
+class _Tangents:
+    """The tangents at the minimizers of models, which may be far out while there are few cuts.
+
+    Where J is above that of an earlier point, a tangent is lowered by the rounding of the scores.
+    """
+
+    obj: Objective
+    least: float = math.inf
+
+    def at(self, w: Array) -> tuple[float, Cut]:
+        """J(w), and the cut there."""
+        value, _, cut = self.obj(w)
+        far, self.least = value > self.least, min(value, self.least)
+        return value, lowered_by_scores(self.obj, w, cut) if far else cut
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ class Bmrm(Solver):
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
         self.check_supports(obj)
-        return self._run(obj, self._empty(obj, w0), w0)
+        return self._run(obj, self._empty(obj, w0), w0, _Tangents(obj))
 
     def _empty(self, obj: Objective, w: Array) -> CuttingPlaneModel:
         """The model before the first cut."""
@@ -96,15 +114,17 @@ class Bmrm(Solver):
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state; one without the points of its cuts gives the first point only."""
         check_state(state, STATE_SHAPES, d=obj.risk.dim)
-        model = self._empty(obj, state["w"])
+        model, tangents = self._empty(obj, state["w"]), _Tangents(obj)
         if "points" in state:
-            model.restore(obj, state)
-        return self._run(obj, model, state["w"])
+            model.restore(state, lambda point: tangents.at(point)[1])
+        return self._run(obj, model, state["w"], tangents)
 
-    def _run(self, obj: Objective, model: CuttingPlaneModel, w: Array) -> Iterator[Iterate]:
+    def _run(
+        self, obj: Objective, model: CuttingPlaneModel, w: Array, tangents: _Tangents
+    ) -> Iterator[Iterate]:
         """Yield iterates from w: a cut at w, the best mixture, then the minimizer of the model."""
         while True:
-            value, _, cut = obj(w)
+            value, cut = tangents.at(w)
             model.add(cut, w)
             best = model.best_mixture()
             new = model.minimizer(obj, best)
@@ -152,8 +172,9 @@ class LineSearchBmrm(Solver):
 
     def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
         """Yield iterates from w; the model is one cut, mixed with the cut at each new point."""
+        tangents = _Tangents(obj)
         while True:
-            value, _, cut = obj(w)
+            value, cut = tangents.at(w)
             # w = -a / lam for L2, so that mixing cuts mixes their minimizers.
             model, eta = mix_two(model, cut, obj)
             new = obj.argmin(model)
@@ -227,7 +248,7 @@ class Bundle(Solver):
         if "points" not in state:
             return self.iterates(obj, state["w"])
         model, cursor = _model_class(obj).empty(obj, state["w"]), obj.cursor(state["w"])
-        model.restore(obj, state)
+        model.restore(state, lambda point: obj.cursor(point)(project=False).cut)
         steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
         # The first iterate repeats the saved one.
         next(steps)

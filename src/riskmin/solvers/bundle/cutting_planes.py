@@ -312,10 +312,10 @@ class CuttingPlaneModel:
 
         return state
 
-    def restore(self, obj: Objective, s: dict[str, Array]) -> None:
+    def restore(self, s: dict[str, Array], cut_at: Callable[[Array], Cut]) -> None:
         """Take the cuts at the points of a saved state; the model has those that belong to every model."""
         for point in s["points"]:
-            self.add(obj.cursor(point)(project=False).cut, point)
+            self.add(cut_at(point), point)
         if len(s["alpha"]) != len(self.b):
             raise ValueError(f"its array alpha has {len(s['alpha'])} multipliers of {len(self.b)} cuts")
         # a mixture of cuts and of R >= 0 is a cut: its multipliers are nonnegative, with a sum of at most one

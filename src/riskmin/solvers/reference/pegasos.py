@@ -89,7 +89,7 @@ class Pegasos(Solver):
 
     def _run(self, obj: Objective, w: Array, t: int, mean: Cut | None, at_zero: float) -> Iterator[Iterate]:
         if mean is None:
-            at_zero = obj(0.0 * w)[0]
+            at_zero = max(obj(0.0 * w)[0], 0.0)  # rounding may leave it negative
         while True:
             point = w
             if self.batch_size is not None:
