@@ -286,3 +286,15 @@ def test_clients_without_the_right_key_and_long_messages_are_refused(serve, cert
     with pytest.raises(OwnerRefused, match=r"longer than the policy|more than the"):
         owners.connections[0].ask(OwnerMessage("describe", {}, {"w": np.zeros(2**20)}))
     assert owners.connections[0].ask(OwnerMessage("describe")).kind == "answer"
+
+
+def test_the_value_is_that_of_the_returned_intercept_whatever_the_solver():
+    """A smoothed solver compares values at other intercepts than the one that is returned."""
+    X, y, _ = table(3000)
+    with pytest.warns(ConvergenceWarning):
+        model = pool(split(X, y)).fit(rm.LinearClassifier("hinge", alpha=1e-2, solver="smoothing"))
+    scores = model.decision_function(X)
+    exact = 0.5e-2 * float(np.sum(model.coef_**2)) + np.mean(np.maximum(0, 1 - (2 * y - 1) * scores))
+    assert exact <= model.objective_ * (1 + 1e-9)
+    assert exact >= model.objective_ - model.result_.value_error
+    assert model.lower_bound_ <= exact

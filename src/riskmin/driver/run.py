@@ -327,8 +327,6 @@ class RunState:
             # prox with step 0 is the projection onto the domain: all w, of a quadratic form
             w = self.w if self.obj.has_inverse_metric else reg.prox(self.w, 0.0)
         value, b, cut = limit.call(self.obj.at_best_intercept, w, self.b)
-        if getattr(self.obj.risk.executor, "raises_values", False) and bool(namespace(w).all(w == self.w)):
-            value = min(value, self.value)
         self.w, self.value, self.b = w, value, b
         if self.cut is None:
             self._bound(limit.call(self.obj, w).cut if cut is None else cut)
