@@ -222,7 +222,8 @@ def bfgs_intercepts(
             break
         s, y = t * d, new_g - g
         b, value, g = b + s, new_value, new_g
-        if (sy := float(s @ y)) > 0:  # the curvature condition; else H would not stay positive definite
+        # the curvature condition; else H would not stay positive definite
+        if (sy := float(s @ y)) > 0 and sy * sy > 0:
             Hy = H @ y
             # H+ = (I - s y'/sy) H (I - y s'/sy) + s s'/sy, written as an update of rank two
             H = H + (sy + y @ Hy) / sy**2 * np.outer(s, s) - (np.outer(Hy, s) + np.outer(s, Hy)) / sy

@@ -163,7 +163,10 @@ class _TableSystem:
         size = np.sqrt(np.maximum(np.abs(np.diagonal(W)), 1e-8 * np.abs(W).max(axis=1)))
         self.scale = 1 / np.maximum(size, 1e-150)
         scaled = self.scale[:, None] * W * self.scale
-        self.lu: Any = scipy_linalg().lu_factor(scaled, check_finite=False)
+        lu, pivots, singular = scipy_linalg().lapack.dgetrf(scaled)
+        if singular:  # pivots that vanished are of the size of their rounding
+            np.fill_diagonal(lu, np.where(np.diagonal(lu) == 0, np.finfo(float).eps, np.diagonal(lu)))
+        self.lu: Any = lu, pivots
 
     def _matrix(self) -> NDArray:
         """Return the matrix of the small system, after the elimination of multipliers and w."""
